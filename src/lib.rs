@@ -1,0 +1,31 @@
+//! vgpu: containers on one Linux host share its GPUs safely.
+//!
+//! One direction, one type per step; only [`hook`] knows the order:
+//!
+//! ```text
+//!  state (stdin) + config.json          pool.toml + leases             NVML, once per boot
+//!             │                                │                              │
+//!             ▼                                ▼                              ▼
+//!       request::Request ───────────►  pool::Lease  ──────►  resolve::Plan ◄── gpu::Inventory
+//!       how many, what type            which vGPUs, whose    all that goes into one container
+//!                                                                  │
+//!                                                                  ▼
+//!                                                             inject::live
+//! ```
+//!
+//! Pure, tested without root: [`types`], [`oci`], [`request`], [`config`], [`pool`], [`resolve`].
+//! Touch the kernel: [`gpu`] (reads), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
+
+pub mod cli;
+pub mod config;
+pub mod error;
+pub mod gpu;
+pub mod hook;
+pub mod inject;
+pub mod journal;
+pub mod oci;
+pub mod pool;
+pub mod request;
+pub mod resolve;
+pub mod sys;
+pub mod types;

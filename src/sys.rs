@@ -1,0 +1,3 @@
+//! All `unsafe` of this package, behind safe functions. Everything below it talks to the kernel.
+
+pub mod bpf;

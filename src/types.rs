@@ -1,0 +1,354 @@
+//! The words of the domain as types, each checked once, where it enters. Touches nothing.
+
+use std::fmt;
+use std::num::{NonZeroU8, NonZeroU32};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// What a value that does not fit its type says: what is allowed. The caller adds value and place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid(pub &'static str);
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// Serialises through `Display`, deserialises through `FromStr`: one spelling everywhere.
+macro_rules! as_text {
+    ($name:ty) => {
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+/// Checked text that is kept as it was written.
+macro_rules! checked_text {
+    ($(#[$doc:meta])* $name:ident, $allowed:literal, $ok:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Invalid;
+            fn from_str(text: &str) -> Result<Self, Invalid> {
+                let ok: fn(&str) -> bool = $ok;
+                if ok(text) { Ok(Self(text.to_owned())) } else { Err(Invalid($allowed)) }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        as_text!($name);
+    };
+}
+
+checked_text!(
+    /// A physical GPU's UUID as the driver prints it, for example
+    /// `GPU-5a6b7c8d-0000-1111-2222-333344445555`.
+    GpuUuid,
+    "a GPU UUID looks like GPU-5a6b7c8d-0000-1111-2222-333344445555 (see `nvidia-smi -L`)",
+    |t| {
+        let groups = |t: &str| t.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
+        let hex = |b: u8| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        t.strip_prefix("GPU-").is_some_and(|t| groups(t) && t.bytes().all(hex))
+    }
+);
+
+checked_text!(
+    /// The name of a vGPU type.
+    TypeName,
+    "a type name is 1 to 63 of a-z, A-Z, 0-9, '.', '_' and '-', the first a letter or digit",
+    |t| {
+        t.len() <= 63
+            && t.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric())
+            && t.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    }
+);
+
+checked_text!(
+    /// A container's id, as its runtime gives it (runtime-spec, "State"). Unique per runtime only.
+    ContainerId,
+    "a container id is 1 to 1024 printable ASCII characters without '/' and spaces",
+    |t| { (1..=1024).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_graphic() && b != b'/') }
+);
+
+/// A PCI address as sysfs and procfs write it: `0000:3b:00.0`. NVML's eight-digit domain is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PciAddress {
+    domain: u32,
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
+impl FromStr for PciAddress {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        parse_pci(text).ok_or(Invalid("a PCI address looks like 0000:3b:00.0"))
+    }
+}
+
+fn parse_pci(text: &str) -> Option<PciAddress> {
+    let (rest, function) = text.rsplit_once('.')?;
+    let mut parts = rest.split(':');
+    let (domain, bus, device) = (parts.next()?, parts.next()?, parts.next()?);
+    let hex = |t: &str, digits: &[usize]| {
+        let well_formed = digits.contains(&t.len()) && t.bytes().all(|b| b.is_ascii_hexdigit());
+        well_formed.then(|| u32::from_str_radix(t, 16).ok()).flatten()
+    };
+    let address = PciAddress {
+        domain: hex(domain, &[4, 5, 6, 7, 8])?,
+        bus: hex(bus, &[2])?.try_into().ok()?,
+        device: hex(device, &[2])?.try_into().ok()?,
+        function: hex(function, &[1])?.try_into().ok()?,
+    };
+    (parts.next().is_none() && address.device < 32 && address.function < 8).then_some(address)
+}
+
+impl fmt::Display for PciAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { domain, bus, device, function } = self;
+        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
+    }
+}
+
+as_text!(PciAddress);
+
+/// One virtual GPU: `<gpu uuid>/<type>/<n>`, n from 0.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VgpuId {
+    /// The physical GPU it is cut from.
+    pub gpu: GpuUuid,
+    /// Its type.
+    pub kind: TypeName,
+    /// Its number among those of this type on this GPU.
+    pub n: u32,
+}
+
+impl FromStr for VgpuId {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let invalid = Invalid("a vGPU id looks like <gpu uuid>/<type>/<number>");
+        let (rest, n) = text.rsplit_once('/').ok_or(invalid.clone())?;
+        let (gpu, kind) = rest.split_once('/').ok_or(invalid.clone())?;
+        Ok(Self { gpu: gpu.parse()?, kind: kind.parse()?, n: decimal(n).ok_or(invalid)? })
+    }
+}
+
+impl fmt::Display for VgpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.gpu, self.kind, self.n)
+    }
+}
+
+as_text!(VgpuId);
+
+/// An amount of memory in bytes. Text has a unit: `10GiB`, `512MiB`, `8000000000B`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+const UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl FromStr for Bytes {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let invalid = Invalid(
+            "memory is a whole number above 0 and one of B, KiB, MiB, GiB, TiB, kB, MB, GB, TB, like \"10GiB\"",
+        );
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let scale = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale);
+        let number: Option<u64> = number.parse().ok().filter(|n| *n > 0);
+        number.zip(scale).and_then(|(n, scale)| n.checked_mul(scale)).map(Self).ok_or(invalid)
+    }
+}
+
+impl fmt::Display for Bytes {
+    /// The largest unit that gives a whole number, binary units first: `10GiB`, `1500MB`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = UNITS.iter().find(|(_, scale)| self.0 != 0 && self.0 % scale == 0);
+        let (unit, scale) = whole.unwrap_or(&("B", 1));
+        write!(f, "{}{unit}", self.0 / scale)
+    }
+}
+
+/// A share of a GPU's SMs, 1 to 100 percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Percent(NonZeroU8);
+
+impl Percent {
+    /// The number.
+    pub fn get(self) -> u32 {
+        u32::from(self.0.get())
+    }
+}
+
+impl TryFrom<i64> for Percent {
+    type Error = Invalid;
+    fn try_from(value: i64) -> Result<Self, Invalid> {
+        let percent = u8::try_from(value).ok().filter(|p| *p <= 100).and_then(NonZeroU8::new);
+        percent.map(Self).ok_or(Invalid("a percentage is a whole number from 1 to 100"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Percent {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::try_from(i64::deserialize(d)?).map_err(serde::de::Error::custom)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+/// How many vGPUs a container asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Count(NonZeroU32);
+
+impl Count {
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl FromStr for Count {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let count = decimal(text).and_then(NonZeroU32::new);
+        count.map(Self).ok_or(Invalid("a count is a whole number above 0, without sign or spaces"))
+    }
+}
+
+/// Digits only: what `u32::from_str` would also take ("+1") is not how anybody writes a count.
+fn decimal(text: &str) -> Option<u32> {
+    let plain = text == "0" || !text.starts_with('0');
+    (plain && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok()).flatten()
+}
+
+/// A character device's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceNumber {
+    /// The driver.
+    pub major: u32,
+    /// The device minor: the driver's own number of the GPU, not the NVML or CUDA index.
+    pub minor: u32,
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UUID: &str = "GPU-5a6b7c8d-0000-1111-2222-333344445555";
+
+    #[test]
+    fn uuids() {
+        assert!(UUID.parse::<GpuUuid>().is_ok());
+        for bad in [
+            "",
+            "GPU-",
+            "gpu-5a6b7c8d-0000-1111-2222-333344445555",
+            "GPU-????????-????-????-????-????????????",
+            "GPU-5a6b7c8d-0000-1111-2222-33334444555/",
+            "GPU-5A6B7C8D-0000-1111-2222-333344445555",
+        ] {
+            assert!(bad.parse::<GpuUuid>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn pci_addresses_have_one_spelling() {
+        for text in ["0000:3b:00.0", "00000000:3B:00.0", "0000:3B:00.0"] {
+            assert_eq!(text.parse::<PciAddress>().unwrap().to_string(), "0000:3b:00.0");
+        }
+        for bad in ["3b:00.0", "0000:3b:00", "0000:3b:20.0", "0000:3b:00.8", "0000:3b:00.0:1", "0000:+b:00.0"]
+        {
+            assert!(bad.parse::<PciAddress>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn vgpu_ids_round_trip() {
+        let text = format!("{UUID}/small/3");
+        assert_eq!(text.parse::<VgpuId>().unwrap().to_string(), text);
+        for bad in
+            ["small/3", &format!("{UUID}/small"), &format!("{UUID}/small/+3"), &format!("{UUID}/a/b/3")]
+        {
+            assert!(bad.parse::<VgpuId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn memory_has_a_unit() {
+        for (text, bytes) in [("10GiB", 10 << 30), ("1B", 1), ("3kB", 3000), ("2TB", 2_000_000_000_000)] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)));
+        }
+        for bad in ["", "10", "GiB", "10 GiB", "10gib", "-1GiB", "1.5GiB", "0GiB", "99999999999TiB", "+1GiB"]
+        {
+            assert!(bad.parse::<Bytes>().is_err(), "{bad}");
+        }
+        assert_eq!(Bytes(10 << 30).to_string(), "10GiB");
+        assert_eq!(Bytes(1_500_000_000).to_string(), "1500MB");
+        assert_eq!(Bytes(0).to_string(), "0B");
+    }
+
+    #[test]
+    fn counts_are_plain_numbers() {
+        assert_eq!("16".parse::<Count>().unwrap().get(), 16);
+        for bad in ["", "0", "-1", "+1", "1.5", " 1", "01", "1 ", "99999999999", "١"] {
+            assert!(bad.parse::<Count>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn container_ids_stay_on_one_line() {
+        for bad in ["", "a b", "a/b", "a\nb", "é", &"x".repeat(1025)] {
+            assert!(bad.parse::<ContainerId>().is_err(), "{bad}");
+        }
+    }
+}
