@@ -50,8 +50,8 @@ pub struct Held {
 impl Lease {
     /// Are both of the very same run of the same container?
     pub fn is_same_run(&self, other: &Self) -> bool {
-        let run = |lease: &Self| (lease.container.clone(), lease.cgroup.clone(), lease.pid, lease.start_time);
-        run(self) == run(other)
+        let process = (self.pid, self.start_time) == (other.pid, other.start_time);
+        process && self.container == other.container && self.cgroup == other.cgroup
     }
 }
 
