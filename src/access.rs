@@ -67,7 +67,7 @@ mod tests {
 
     fn ask(json: &str) -> Option<String> {
         let bundle = Bundle::parse(json.as_bytes()).unwrap();
-        let rules = device_rule::of_bundle(&bundle).unwrap();
+        let rules = bundle.device_rules().unwrap();
         let nodes = [0, 1, 255].map(|minor| DeviceNumber { major: 195, minor });
         other_way(&bundle, &rules, &MAJORS, &nodes)
     }
@@ -79,7 +79,10 @@ mod tests {
     #[test]
     fn rules_that_open_a_gpu() {
         assert_eq!(rules(r#"[{"allow":false,"access":"rwm"}]"#), None);
-        assert_eq!(rules(r#"[{"allow":false},{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}]"#), None);
+        assert_eq!(
+            rules(r#"[{"allow":false},{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}]"#),
+            None
+        );
         assert_eq!(rules(r#"[{"allow":false},{"allow":true,"type":"c","access":"m"}]"#), None);
         assert_eq!(rules(r#"[{"allow":true,"access":"rwm"}]"#).unwrap(), "its device rules allow 195:0");
         let one = r#"[{"allow":false},{"allow":true,"type":"c","major":195,"minor":1,"access":"rw"}]"#;
@@ -101,7 +104,9 @@ mod tests {
                 r#"{{"process":{{"env":["NVIDIA_VISIBLE_DEVICES={value}"]}},"hooks":{{"prestart":[{{"path":"/usr/bin/{hook}"}}]}}}}"#
             ))
         };
-        assert!(with("nvidia-container-runtime-hook", "all").unwrap().contains("NVIDIA_VISIBLE_DEVICES=\"all\""));
+        assert!(
+            with("nvidia-container-runtime-hook", "all").unwrap().contains("NVIDIA_VISIBLE_DEVICES=\"all\"")
+        );
         assert_eq!(with("nvidia-container-runtime-hook", "void"), None);
         assert_eq!(with("nvidia-container-runtime-hook", ""), None);
         assert_eq!(with("other-hook", "all"), None);

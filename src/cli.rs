@@ -17,7 +17,8 @@ use clap::{Parser, Subcommand};
 use crate::config::DEFAULT_PATH;
 use crate::config::{PoolFile, Table};
 use crate::error::{Exit, Result};
-use crate::gpu::{DriverRoot, Inventory};
+use crate::gpu::{self, DriverRoot, Inventory, Probe};
+use crate::pool::Lease;
 use crate::pool::store::StateDir;
 
 /// Containers on this host share its GPUs: who holds what, and what runtimes call.
@@ -77,13 +78,7 @@ enum Command {
 #[derive(Subcommand)]
 enum ConfigCommand {
     /// Write a commented pool file from what the host has
-    Init {
-        /// Where to; `-` is stdout. Default: the pool file
-        path: Option<PathBuf>,
-        /// Overwrite
-        #[arg(long)]
-        force: bool,
-    },
+    Init(config::InitArgs),
     /// Report everything that is wrong with the pool file
     Check,
 }
@@ -91,8 +86,8 @@ enum ConfigCommand {
 /// Runs the program on this process's arguments.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    if let Some(code) = discover::probe_if_asked(&arguments) {
-        return code;
+    if arguments.iter().skip(1).eq(gpu::PROBE_ARGS.iter()) {
+        return gpu::answer_probe();
     }
     if let Some((pool_file, stage)) = hook::asked(&arguments) {
         return hook::main(&pool_file, stage);
@@ -120,21 +115,39 @@ struct View {
     driver: DriverRoot,
     inventory: Inventory,
     table: Table,
-    state_dir: Option<StateDir>,
+    leases: Vec<Lease>,
 }
 
 impl View {
     fn open(pool_file: &Path) -> Result<Self> {
-        let pool: PoolFile = crate::config::read(pool_file)?;
-        let driver = DriverRoot::open(&pool.driver_root)?;
-        let state_dir = StateDir::open(&pool.state_dir)?;
-        let inventory = todo!();
-        let table = pool.cut(&inventory).map_err(|problems| crate::config::as_error(pool_file, &problems))?;
-        Ok(Self { driver, inventory, table, state_dir })
+        let pool = crate::config::read(pool_file)?;
+        let leases = StateDir::open(&pool.state_dir)?.map_or(Ok(Vec::new()), |dir| dir.peek())?;
+        let inventory = inventory(&pool)?;
+        let table = pool.cut(&inventory).map_err(|problems| crate::config::refusal(pool_file, &problems))?;
+        Ok(Self { driver: DriverRoot::open(&pool.driver_root)?, inventory, table, leases })
     }
+}
 
-    fn leases(&self) -> Result<Vec<Lease>> {
-        self.state_dir.as_ref().map_or(Ok(Vec::new()), StateDir::peek)
+/// What the host has, as the hooks know it; read anew where no hook has run yet.
+fn inventory(pool: &PoolFile) -> Result<Inventory> {
+    let driver = DriverRoot::open(&pool.driver_root)?;
+    let found = match StateDir::open(&pool.state_dir)? {
+        Some(dir) => gpu::load_or_discover(dir.fd(), dir.path(), &driver, &Probe::default()),
+        None => gpu::discover(&driver, &Probe::default()),
+    };
+    Ok(found?.inventory)
+}
+
+/// The same for a driver root alone, before there is a pool file.
+fn inventory_below(driver_root: &Path) -> Result<Inventory> {
+    Ok(gpu::discover(&DriverRoot::open(driver_root)?, &Probe::default())?.inventory)
+}
+
+fn run_config(pool_file: &Path, command: &ConfigCommand) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match command {
+        ConfigCommand::Init(arguments) => config::init(arguments, pool_file, inventory_below, &mut out),
+        ConfigCommand::Check => config::check(pool_file, inventory, &mut out),
     }
 }
 
@@ -144,9 +157,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Status { json } => status::run(pool_file, *json)?,
         Command::Release { container, force } => release::release(pool_file, container, *force)?,
         Command::Reclaim { dry_run } => release::reclaim(pool_file, *dry_run)?,
-        Command::Discover { json } => todo!(),
+        Command::Discover { json } => discover::run(pool_file, *json)?,
         Command::Why { container } => why::run(pool_file, container.as_deref())?,
-        Command::Config(command) => todo!(),
+        Command::Config(command) => run_config(pool_file, command)?,
         Command::Hook { stage } => return Ok(hook::unknown(stage)),
     }
     Ok(ExitCode::SUCCESS)

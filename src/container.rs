@@ -60,7 +60,8 @@ impl Container {
     pub fn root_ids(&self) -> Result<RootIds> {
         let id = |name| -> Result<u32> {
             let none = || {
-                let message = format!("the container's {name} maps no root; give it one (user namespace, id 0)");
+                let message =
+                    format!("the container's {name} maps no root; give it one (user namespace, id 0)");
                 Error::new(Exit::Request, message)
             };
             host_id_of_root(&self.read(name)?).ok_or_else(none)

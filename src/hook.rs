@@ -3,24 +3,24 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 
-use crate::cgroup::{self, Cgroup};
+use crate::cgroup::{self, Hierarchy};
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
-use crate::device_rule::DeviceRule;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::{DriverRoot, Inventory, Majors};
+use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
 use crate::inject::live::{self, Entry};
 use crate::oci::{Bundle, State};
 use crate::pool::store::StateDir;
-use crate::pool::{self, Lease, liveness};
+use crate::pool::{self, Given, Lease, Offer, liveness};
 use crate::request::{self, Found, Source, Want};
 use crate::types::{DeviceNumber, GpuUuid};
-use crate::{access, device_rule, inject, resolve};
+use crate::{access, inject, resolve};
 
 /// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +51,14 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     }
     refuse_rootless()?;
 
-    let pid = state.pid.ok_or_else(|| Error::new(Exit::Request, "the state names no process of the container"))?;
+    let pid =
+        state.pid.ok_or_else(|| Error::new(Exit::Request, "the state names no process of the container"))?;
     let container = Container::open(pid)?;
     let cgroup = cgroup::of_container(container.proc())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
     let host = Host::look(&pool, pool_file, &state_dir)?;
     let want = found.check()?.want(&pool.request, &host.offered(&pool))?;
-    let rules = device_rule::of_bundle(&bundle)?;
+    let rules = bundle.device_rules()?;
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
     }
@@ -65,7 +66,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let lease = Lease {
         container: state.id.clone(),
         bundle: state.bundle.clone(),
-        cgroup: cgroup.id().clone(),
+        cgroup: cgroup.id(),
         pid,
         start_time: container.start_time,
         since: Timestamp::now(),
@@ -77,13 +78,16 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let open = live::open(plan, &host.driver, host.majors)?;
     rollback.opened(inject::allow_devices(&cgroup, &open.numbers(), &rules)?);
     let root = bundle.root(&state.bundle)?;
-    live::inject(&open, &Entry {
-        container: &container,
-        root: &root,
-        mount_label: bundle.mount_label(),
-        cgroup: cgroup.to_be_born_in(),
-        allow_other_access: pool.policy.allow_other_access,
-    })?;
+    live::inject(
+        &open,
+        &Entry {
+            container: &container,
+            root: &root,
+            mount_label: bundle.mount_label(),
+            cgroup: (cgroup.hierarchy() == Hierarchy::V2).then_some(cgroup.as_fd()),
+            allow_other_access: pool.policy.allow_other_access,
+        },
+    )?;
     rollback.keep_all();
     Ok(())
 }
@@ -132,12 +136,16 @@ fn may_ask(found: &Found, pool: &PoolFile) -> bool {
 
 /// In a user namespace there is no right to open devices for anybody, nor to enter what root has made.
 fn refuse_rootless() -> Result<()> {
-    let map = std::fs::read_to_string("/proc/self/uid_map").or_exit(Exit::Io, || "cannot read /proc/self/uid_map")?;
+    let map = std::fs::read_to_string("/proc/self/uid_map")
+        .or_exit(Exit::Io, || "cannot read /proc/self/uid_map")?;
     let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
     if initial && rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(Error::new(Exit::Request, "rootless containers cannot have vGPUs yet; start the container with an engine that runs as root"))
+    Err(Error::new(
+        Exit::Request,
+        "rootless containers cannot have vGPUs yet; start the container with an engine that runs as root",
+    ))
 }
 
 /// What a request is held against: the host's GPUs, and what the pool file cuts them into.
@@ -152,8 +160,9 @@ struct Host {
 impl Host {
     fn look(pool: &PoolFile, pool_file: &Path, state_dir: &StateDir) -> Result<Self> {
         let driver = DriverRoot::open(&pool.driver_root)?;
-        let inventory = Inventory::load_or_discover(state_dir, &driver)?;
-        let table = pool.cut(&inventory).map_err(|problems| config::as_error(pool_file, &problems))?;
+        let found = gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
+        let inventory = found.inventory;
+        let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
         let checks = inventory.check(&driver);
         let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
         Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
@@ -174,26 +183,19 @@ impl Host {
     }
 }
 
-/// Records the container's lease: the one it has when it is asked for again, else a new one. Whether
-/// holders are still there is looked at only when the request would otherwise be refused (R03).
-fn grant(mut lease: Lease, want: &Want, host: &Host, rollback: &mut Rollback) -> Result<Lease> {
+/// Records the container's lease: the one it has when it is asked for again, else a new one.
+fn grant(lease: Lease, want: &Want, host: &Host, rollback: &mut Rollback) -> Result<Lease> {
+    let offer = Offer { table: &host.table, unusable: &host.unusable, policy: &rollback.pool.policy };
     let mut locked = rollback.state_dir.lock(rollback.pool.policy.lock_timeout)?;
-    if let Some(same) = locked.leases.iter().find(|other| other.is_same_run(&lease)) {
-        return Ok(same.clone());
-    }
-    let usable = |uuid: &GpuUuid| !host.unusable.contains(uuid);
-    let choose = |leases: &[Lease]| pool::choose(&host.table, usable, leases, want, &rollback.pool.policy);
-    lease.vgpus = match choose(&locked.leases) {
-        Ok(vgpus) => vgpus,
-        Err(_) => {
-            liveness::remove_dead(&mut locked.leases)?;
-            choose(&locked.leases).map_err(|refusal| Error::new(Exit::NoneFree, refusal.to_string()))?
+    let remove_dead = |leases: &mut Vec<Lease>| liveness::remove_dead(leases).map(|_| ());
+    match pool::give(&mut locked.leases, lease, want, &offer, remove_dead)? {
+        Given::Again(lease) => Ok(lease),
+        Given::New(lease) => {
+            locked.save()?;
+            rollback.granted = Some(lease.clone());
+            Ok(lease)
         }
-    };
-    locked.leases.push(lease.clone());
-    locked.save()?;
-    rollback.granted = Some(lease.clone());
-    Ok(lease)
+    }
 }
 
 /// What has been done so far, undone when the hook fails, by an error or a panic.

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::device_rule::{Access, DeviceRule, Kind};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::types::ContainerId;
+use crate::types::{ContainerId, Invalid};
 
 /// The container's state, as far as a hook needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +65,8 @@ pub struct Bundle<'a> {
     mounts: Option<Vec<Mount<'a>>>,
     hooks: Option<Hooks>,
     annotations: Option<BTreeMap<String, String>>,
-    linux: Option<Linux>,
+    #[serde(borrow)]
+    linux: Option<Linux<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -107,16 +109,18 @@ struct HookEntry {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Linux {
-    resources: Option<Resources>,
+struct Linux<'a> {
+    #[serde(borrow)]
+    resources: Option<Resources<'a>>,
     devices: Option<Vec<Device>>,
     mount_label: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Resources {
-    devices: Option<Vec<RawDeviceRule>>,
+struct Resources<'a> {
+    #[serde(borrow)]
+    devices: Option<Vec<RawDeviceRule<'a>>>,
 }
 
 /// `linux.devices[]`: a node that the runtime makes in the container.
@@ -129,21 +133,47 @@ pub struct Device {
     pub major: Option<i64>,
 }
 
-/// `linux.resources.devices[]` as it is written; absent numbers stand for any.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+/// `linux.resources.devices[]` as it is written; what is absent stands for any.
+#[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct RawDeviceRule {
-    /// Allows or denies.
-    pub allow: bool,
-    /// `a`, `b`, `c` (`u` and `p` are not for cgroups); absent for all.
-    #[serde(rename = "type")]
-    pub kind: Option<String>,
-    /// The driver; absent or -1 for any.
-    pub major: Option<i64>,
-    /// The device; absent or -1 for any.
-    pub minor: Option<i64>,
-    /// Of `r`, `w`, `m`; absent for all.
-    pub access: Option<String>,
+struct RawDeviceRule<'a> {
+    allow: bool,
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    major: Option<i64>,
+    minor: Option<i64>,
+    #[serde(borrow)]
+    access: Option<Cow<'a, str>>,
+}
+
+impl RawDeviceRule<'_> {
+    fn check(&self) -> Result<DeviceRule, Invalid> {
+        let kind = match self.kind.as_deref() {
+            None | Some("" | "a") => Kind::All,
+            // The runtime-spec's "u" is an old name for "c" (mknod(1)).
+            Some("c" | "u") => Kind::Char,
+            Some("b") => Kind::Block,
+            Some(_) => return Err(Invalid("a device rule's type is a, b or c")),
+        };
+        // Some engines write -1 for any.
+        let number = |n: Option<i64>| match n {
+            None | Some(-1) => Ok(None),
+            Some(n) => {
+                u32::try_from(n).map(Some).map_err(|_| Invalid("a device number is from 0 to 4294967295"))
+            }
+        };
+        let access = match self.access.as_deref() {
+            None | Some("") => Access::ALL,
+            Some(text) => text.parse()?,
+        };
+        Ok(DeviceRule {
+            allow: self.allow,
+            kind,
+            major: number(self.major)?,
+            minor: number(self.minor)?,
+            access,
+        })
+    }
 }
 
 impl<'a> Bundle<'a> {
@@ -200,10 +230,12 @@ impl<'a> Bundle<'a> {
         self.linux.as_ref().and_then(|linux| linux.devices.as_deref()).unwrap_or_default()
     }
 
-    /// The device cgroup's rules, in order.
-    pub fn device_rules(&self) -> &[RawDeviceRule] {
+    /// The device cgroup's rules, in order. [`Exit::Request`] for one that no kernel could follow.
+    pub fn device_rules(&self) -> Result<Vec<DeviceRule>> {
         let resources = self.linux.as_ref().and_then(|linux| linux.resources.as_ref());
-        resources.and_then(|resources| resources.devices.as_deref()).unwrap_or_default()
+        let raw = resources.and_then(|resources| resources.devices.as_deref()).unwrap_or_default();
+        let rules = raw.iter().map(RawDeviceRule::check).collect::<Result<_, _>>();
+        rules.or_exit(Exit::Request, || "cannot follow linux.resources.devices in config.json")
     }
 
     /// The SELinux label that the container's mounts carry.
@@ -247,6 +279,18 @@ mod tests {
             "mounts":[{"destination":"/x","type":"new","options":[{}]}],"linux":{"devices":null,"seccomp":5},"zz":1}"#;
         let bundle = Bundle::parse(json).unwrap();
         assert_eq!(bundle.mount_sources().count() + bundle.devices().len() + bundle.hook_paths().count(), 0);
+    }
+
+    #[test]
+    fn device_rules_as_engines_write_them() {
+        let json = br#"{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"},
+            {"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"},
+            {"allow":true,"type":"b","major":8,"minor":-1,"access":"r"}]}}}"#;
+        let rules = Bundle::parse(json).unwrap().device_rules().unwrap();
+        let texts: Vec<_> = rules.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["a *:* rwm", "c 1:3 rwm", "b 8:* r"]);
+        let bad = br#"{"linux":{"resources":{"devices":[{"allow":true,"type":"c","major":-7}]}}}"#;
+        assert_eq!(Bundle::parse(bad).unwrap().device_rules().unwrap_err().exit, Exit::Request);
     }
 
     #[test]

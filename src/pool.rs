@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::CgroupId;
 use crate::config::{CutGpu, Placement, Policy, Table, Vgpu};
+use crate::error::{self, Error, Exit};
 use crate::request::Want;
 use crate::types::{Bytes, ContainerId, GpuUuid, Percent, TypeName, VgpuId};
 
@@ -86,8 +87,8 @@ impl<'a> Budget<'a> {
 
     /// The first idle vGPU that will do: by type as `kinds` lists them, then by number.
     fn next(&self, kinds: &[TypeName], overcommit: bool) -> Option<&'a Vgpu> {
-        let of_kind = |kind| self.idle.iter().find(move |v| v.id.kind == *kind && self.fits(v, overcommit));
-        kinds.iter().find_map(of_kind).copied()
+        let will_do = |vgpu: &Vgpu, kind: &TypeName| vgpu.id.kind == *kind && self.fits(vgpu, overcommit);
+        kinds.iter().find_map(|kind| self.idle.iter().find(|vgpu| will_do(vgpu, kind)).copied())
     }
 
     fn take(&mut self, vgpu: &'a Vgpu) -> Held {
@@ -99,36 +100,80 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// Chooses idle vGPUs for a request: all it asks for, or none. They go to different physical GPUs as far
-/// as possible; among GPUs that are equal in that, placement decides, then the table's order.
-pub fn choose(
-    table: &Table,
-    usable: impl Fn(&GpuUuid) -> bool,
-    leases: &[Lease],
-    want: &Want,
-    policy: &Policy,
-) -> Result<Vec<Held>, Refusal> {
-    let usable_gpus = table.gpus.iter().filter(|cut| usable(&cut.gpu.uuid));
-    let mut budgets: Vec<_> = usable_gpus.map(|cut| Budget::new(cut, leases)).collect();
-    let mut chosen = Vec::new();
-    while chosen.len() < want.count.get() as usize {
-        let candidates = budgets.iter_mut().enumerate().filter_map(|(at, budget)| {
-            budget.next(&want.kinds, policy.overcommit).map(|vgpu| (at, budget, vgpu))
-        });
-        let best = candidates.min_by_key(|(at, budget, _)| {
-            let used = (i64::from(budget.compute), i128::from(budget.memory));
-            let order = match policy.placement {
-                Placement::Pack => (-used.0, -used.1),
-                Placement::Spread => used,
-            };
-            (budget.taken, order, *at)
-        });
-        let Some((_, budget, vgpu)) = best else {
-            return Err(Refusal::new(table, usable, leases, want, policy));
-        };
-        chosen.push(budget.take(vgpu));
+/// What there is to give: the table, less the GPUs that cannot be used now.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// Each physical GPU and what it is cut into.
+    pub table: &'a Table,
+    /// GPUs that placement skips.
+    pub unusable: &'a [GpuUuid],
+    /// How to choose.
+    pub policy: &'a Policy,
+}
+
+impl<'a> Offer<'a> {
+    /// Chooses idle vGPUs for a request: all it asks for, or none. They go to different physical GPUs as
+    /// far as possible; among GPUs that are equal in that, placement decides, then the table's order.
+    pub fn choose(&self, leases: &[Lease], want: &Want) -> Result<Vec<Held>, Refusal> {
+        let overcommit = self.policy.overcommit;
+        let usable = self.table.gpus.iter().filter(|cut| self.is_usable(cut));
+        let mut budgets: Vec<_> = usable.map(|cut| Budget::new(cut, leases)).collect();
+        let mut chosen = Vec::new();
+        while chosen.len() < want.count.get() as usize {
+            let candidates = budgets.iter_mut().enumerate().filter_map(|(at, budget)| {
+                budget.next(&want.kinds, overcommit).map(|vgpu| (at, budget, vgpu))
+            });
+            let best = candidates.min_by_key(|(at, budget, _)| (budget.taken, self.order(budget), *at));
+            let Some((_, budget, vgpu)) = best else { return Err(Refusal::new(self, leases, want)) };
+            chosen.push(budget.take(vgpu));
+        }
+        Ok(chosen)
     }
-    Ok(chosen)
+
+    fn is_usable(&self, cut: &CutGpu) -> bool {
+        !self.unusable.contains(&cut.gpu.uuid)
+    }
+
+    /// What is smaller is taken first.
+    fn order(&self, budget: &Budget) -> (i64, i128) {
+        let (compute, memory) = (i64::from(budget.compute), i128::from(budget.memory));
+        match self.policy.placement {
+            Placement::Pack => (-compute, -memory),
+            Placement::Spread => (compute, memory),
+        }
+    }
+}
+
+/// What a container was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// The lease that this run of it has already: nothing changed.
+    Again(Lease),
+    /// A new one, which is among the leases now.
+    New(Lease),
+}
+
+/// Gives `lease.vgpus` (row A4). Whether holders are still there is looked at, through `remove_dead`, only
+/// when the request would otherwise be refused (R03); it is refused with [`Exit::NoneFree`].
+pub fn give(
+    leases: &mut Vec<Lease>,
+    mut lease: Lease,
+    want: &Want,
+    offer: &Offer,
+    remove_dead: impl FnOnce(&mut Vec<Lease>) -> error::Result<()>,
+) -> error::Result<Given> {
+    if let Some(same) = leases.iter().find(|other| other.is_same_run(&lease)) {
+        return Ok(Given::Again(same.clone()));
+    }
+    lease.vgpus = match offer.choose(leases, want) {
+        Ok(vgpus) => vgpus,
+        Err(_) => {
+            remove_dead(leases)?;
+            offer.choose(leases, want).map_err(|refusal| Error::new(Exit::NoneFree, refusal.to_string()))?
+        }
+    };
+    leases.push(lease.clone());
+    Ok(Given::New(lease))
 }
 
 /// Why a request got nothing: what was asked, what is free, who holds the rest.
@@ -148,25 +193,19 @@ pub struct Refusal {
 const NAMED: usize = 4;
 
 impl Refusal {
-    fn new(
-        table: &Table,
-        usable: impl Fn(&GpuUuid) -> bool,
-        leases: &[Lease],
-        want: &Want,
-        policy: &Policy,
-    ) -> Self {
+    fn new(offer: &Offer, leases: &[Lease], want: &Want) -> Self {
         let mut free: Vec<(TypeName, usize)> = Vec::new();
         let mut no_room = 0;
         let mut unusable = Vec::new();
-        for cut in &table.gpus {
-            let works = usable(&cut.gpu.uuid);
+        for cut in &offer.table.gpus {
+            let works = offer.is_usable(cut);
             if !works {
                 unusable.push(cut.gpu.uuid.clone());
             }
             let budget = Budget::new(cut, leases);
             for vgpu in &cut.vgpus {
                 let idle = works && budget.idle.iter().any(|idle| idle.id == vgpu.id);
-                let fits = budget.fits(vgpu, policy.overcommit);
+                let fits = budget.fits(vgpu, offer.policy.overcommit);
                 no_room += usize::from(idle && !fits);
                 let entry = free.iter_mut().find(|(kind, _)| *kind == vgpu.id.kind);
                 match entry {

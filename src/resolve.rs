@@ -64,7 +64,8 @@ struct LeasedJson<'a> {
 pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors) -> Result<Plan> {
     let minor_of = |uuid: &GpuUuid| {
         let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid);
-        let gone = || Error::new(Exit::Gpu, format!("GPU {uuid} is not on this host any more; see `vgpu status`"));
+        let gone =
+            || Error::new(Exit::Gpu, format!("GPU {uuid} is not on this host any more; see `vgpu status`"));
         gpu.map(|gpu| gpu.minor).ok_or_else(gone)
     };
     let mut minors = Vec::new();

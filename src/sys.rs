@@ -2,5 +2,6 @@
 
 pub mod bpf;
 pub mod clone;
+pub mod fds;
 pub mod mount;
 pub mod process;

@@ -92,12 +92,17 @@ mod tests {
         let create = Some((PathBuf::from(DEFAULT_PATH), Stage::CreateRuntime));
         assert_eq!(ask(&["vgpu", "hook", "createRuntime"]), create);
         assert_eq!(ask(&["vgpu", "hook", "prestart"]), create);
-        assert_eq!(ask(&["vgpu", "--config", "/p", "hook", "poststop"]), Some(("/p".into(), Stage::Poststop)));
+        assert_eq!(
+            ask(&["vgpu", "--config", "/p", "hook", "poststop"]),
+            Some(("/p".into(), Stage::Poststop))
+        );
     }
 
     #[test]
     fn everything_else_is_the_parsers() {
-        for arguments in [&["vgpu"][..], &["vgpu", "hook"], &["vgpu", "hook", "createContainer"], &["vgpu", "status"]] {
+        for arguments in
+            [&["vgpu"][..], &["vgpu", "hook"], &["vgpu", "hook", "createContainer"], &["vgpu", "status"]]
+        {
             assert_eq!(ask(arguments), None);
         }
     }

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
-use crate::cgroup::Cgroup;
+use crate::cgroup;
 use crate::config::{self, PoolFile};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::{DriverRoot, Inventory, Majors};
+use crate::gpu::{self, DriverRoot, Majors, Probe};
 use crate::inject;
 use crate::pool::store::StateDir;
 use crate::pool::{Lease, liveness};
@@ -66,9 +66,10 @@ fn one_container(leases: &[Lease], begins: &str) -> Result<Option<String>> {
 /// Takes the lease's devices out of its container's cgroup, if that is still there. What the container has
 /// open stays open: only ending its processes closes that.
 fn close_devices(pool: &PoolFile, state_dir: &StateDir, lease: &Lease) -> Result<()> {
-    let Some(cgroup) = Cgroup::reopen(&lease.cgroup)? else { return Ok(()) };
+    let Some(cgroup) = cgroup::Dir::reopen(&lease.cgroup)? else { return Ok(()) };
     let driver = DriverRoot::open(&pool.driver_root)?;
-    let inventory = Inventory::load_or_discover(state_dir, &driver)?;
+    let inventory =
+        gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?.inventory;
     let majors = Majors::read(&driver)?;
     let held = |minor| DeviceNumber { major: majors.nvidia, minor };
     let gpus = inventory.gpus.iter().filter(|gpu| lease.vgpus.iter().any(|vgpu| vgpu.id.gpu == gpu.uuid));

@@ -58,9 +58,8 @@ struct LeaseStatus<'a> {
 /// Prints the pool as it is now, without waiting for anybody.
 pub fn run(pool_file: &Path, json: bool) -> Result<()> {
     let view = View::open(pool_file)?;
-    let leases = view.leases()?;
-    let alive = leases.iter().map(liveness::is_alive).collect::<Result<Vec<_>>>()?;
-    let status = Status::new(&view.table, &view.inventory.check(&view.driver), &leases, &alive);
+    let alive = view.leases.iter().map(liveness::is_alive).collect::<Result<Vec<_>>>()?;
+    let status = Status::new(&view.table, &view.inventory.check(&view.driver), &view.leases, &alive);
     let printed = if json { status.print_json() } else { status.print(&mut anstream::stdout().lock()) };
     printed.or_exit(Exit::Io, || "cannot print")
 }

@@ -19,6 +19,7 @@ use rustix::thread::LinkNameSpaceType;
 use crate::container::{Container, RootIds};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::gpu::{DriverRoot, Majors};
+use crate::inject::child;
 use crate::inject::mounts::MountTable;
 use crate::resolve::{Node, Plan};
 use crate::sys;
@@ -58,15 +59,19 @@ pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
 
 fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
     let path = format!("dev/{}", node.name);
-    let fd = match driver.open(&path, OFlags::PATH | OFlags::NOFOLLOW) {
+    let fd = match driver.open_below(&path, OFlags::PATH | OFlags::NOFOLLOW) {
         Err(Errno::NOENT) if node.optional => return Ok(None),
         opened => opened.or_exit(Exit::Gpu, || {
-            format!("cannot open {}; `nvidia-modprobe -u -c=0` on the host makes the nodes", driver.show(&path))
+            format!(
+                "cannot open {}; `nvidia-modprobe -u -c=0` on the host makes the nodes",
+                driver.shown(&path)
+            )
         })?,
     };
-    let stat = rustix::fs::fstat(&fd).or_exit(Exit::Gpu, || format!("cannot look at {}", driver.show(&path)))?;
+    let stat =
+        rustix::fs::fstat(&fd).or_exit(Exit::Gpu, || format!("cannot look at {}", driver.shown(&path)))?;
     if device_number(&stat) != Some(node.number) {
-        let message = format!("{} is not the driver's character device {}", driver.show(&path), node.number);
+        let message = format!("{} is not the driver's character device {}", driver.shown(&path), node.number);
         return Err(Error::new(Exit::Gpu, message));
     }
     Ok(Some(OpenNode { name: node.name.clone(), number: node.number, fd }))
@@ -120,7 +125,7 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         read_back_access: entry.cgroup.is_some(),
     };
     let namespace = entry.container.mount_namespace()?;
-    sys::clone::in_child(entry.cgroup, || {
+    child::run(entry.cgroup, || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
         inside.attach()
@@ -129,9 +134,8 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
 
 /// A detached, private mount of one node: not the path that was checked, but the very file.
 fn clone_node(node: &OpenNode) -> Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH;
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     let at = || format!("cannot clone the mount of /dev/{} (Linux 5.12 or later is needed)", node.name);
     let tree = rustix::mount::open_tree(&node.fd, c"", flags).or_exit(Exit::Io, at)?;
     let set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
@@ -178,7 +182,8 @@ impl Root {
     /// Follows the path once, on the host; from here on it is the canonical one.
     fn open(path: &Path) -> Result<Self> {
         let path = path.canonicalize();
-        let path = path.or_exit(Exit::Request, || "cannot find the container's root file system (root.path)")?;
+        let path =
+            path.or_exit(Exit::Request, || "cannot find the container's root file system (root.path)")?;
         let (_, stat) = open_root(&path)?;
         Ok(Self { path, device: stat.st_dev, inode: stat.st_ino })
     }
@@ -190,7 +195,8 @@ impl Root {
             return Ok(fd);
         }
         let path = quoted(&self.path.to_string_lossy());
-        let message = format!("{path} is another directory in the container's mount namespace than on the host");
+        let message =
+            format!("{path} is another directory in the container's mount namespace than on the host");
         Err(Error::new(Exit::Request, message))
     }
 }
@@ -199,9 +205,8 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty())
         .and_then(|fd| rustix::fs::fstat(&fd).map(|stat| (fd, stat)));
-    opened.or_exit(Exit::Io, || {
-        format!("cannot open the container's root {}", quoted(&path.to_string_lossy()))
-    })
+    opened
+        .or_exit(Exit::Io, || format!("cannot open the container's root {}", quoted(&path.to_string_lossy())))
 }
 
 /// What the child works with inside the container's mount namespace.
@@ -241,8 +246,10 @@ impl Inside<'_> {
 
     /// `/dev` beneath the root, wherever symbolic links in the image take it there, if it may hold mounts.
     fn dev(&self, root: &OwnedFd) -> Result<Dev> {
-        let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY)
-            .or_exit(Exit::Request, || "the container has no usable /dev; add the tmpfs that engines mount there")?;
+        let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY).or_exit(
+            Exit::Request,
+            || "the container has no usable /dev; add the tmpfs that engines mount there",
+        )?;
         let dev = Dev { mount: mount_id(&fd)?, fd };
         self.mounts.may_hold(dev.mount, &self.root.path, mount_id(root)?).map_err(|reason| {
             let remedy = "mounting there would reach the host. Leave that bind mount or propagation out";
@@ -311,7 +318,8 @@ impl Inside<'_> {
             return Err(Error::new(Exit::Request, message));
         }
         if mount_id(&fd)? != dev.mount {
-            let message = format!("something is mounted at the container's /dev/{name} already; leave it out");
+            let message =
+                format!("something is mounted at the container's /dev/{name} already; leave it out");
             return Err(Error::new(Exit::Request, message));
         }
         Ok(fd)
@@ -388,7 +396,10 @@ impl Inside<'_> {
         if self.read_back_access && !self.allow_other_access {
             for node in &self.open.others {
                 if may_open(node)? {
-                    return Err(crate::access::refusal(&format!("its device cgroup allows /dev/{}", node.name)));
+                    return Err(crate::access::refusal(&format!(
+                        "its device cgroup allows /dev/{}",
+                        node.name
+                    )));
                 }
             }
         }

@@ -116,7 +116,8 @@ impl StateDir {
             .or_exit(Exit::Io, || format!("cannot open {}/lock", self.path.display()))?;
         let lock = File::from(lock);
         if !flock_within(&lock, timeout).or_exit(Exit::Io, || "cannot lock the pool")? {
-            let holder = holder_of(&lock).map_or("another process".to_owned(), |pid| format!("process {pid}"));
+            let holder =
+                holder_of(&lock).map_or("another process".to_owned(), |pid| format!("process {pid}"));
             let path = self.path.display();
             let message = format!(
                 "the pool's lock {path}/lock is held by {holder} for longer than {timeout:?}; try again, or see what that process waits for"
@@ -183,7 +184,8 @@ impl Locked<'_> {
     /// Writes the leases, whole, and lets the lock go. On an error the old state stands.
     pub fn save(self) -> Result<()> {
         let dir = self.dir;
-        let text = document(&self.leases, Namespaces::current()?).or_exit(Exit::Io, || "cannot write JSON")?;
+        let text =
+            document(&self.leases, Namespaces::current()?).or_exit(Exit::Io, || "cannot write JSON")?;
         let name = dir.state_name();
         // Only the holder of the lock writes here, so one name will do; a killed one's is overwritten.
         let temporary = format!("{name}.new");
