@@ -22,6 +22,9 @@ use serde::{Deserialize, Serialize};
 /// The name of the file, beside the library.
 pub const CONFIG: &str = "fake-nvml.json";
 
+/// Beside the library once [`Init::Hang`] hangs: the pid of the process that it hangs in.
+pub const HANGING: &str = "fake-nvml.hanging";
+
 /// The library's name, as a driver installs it.
 pub const SONAME: &str = "libnvidia-ml.so.1";
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nvml_wrapper_sys::bindings::*;
 
-use crate::{CONFIG, Gpu, Host, Init, Mig, MigDevice};
+use crate::{CONFIG, Gpu, HANGING, Host, Init, Mig, MigDevice};
 
 /// A return code other than NVML_SUCCESS.
 pub(crate) type Code = nvmlReturn_enum;
@@ -29,7 +29,8 @@ struct Initialised {
 static STATE: Mutex<Option<Initialised>> = Mutex::new(None);
 
 pub(crate) fn init() -> Answer {
-    let host: Host = fs::read(directory().ok_or(UNKNOWN)?.join(CONFIG))
+    let directory = directory().ok_or(UNKNOWN)?;
+    let host: Host = fs::read(directory.join(CONFIG))
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .ok_or(UNKNOWN)?;
@@ -37,9 +38,12 @@ pub(crate) fn init() -> Answer {
         Init::Work => {}
         Init::Fail(code) => return Err(code),
         Init::Crash => std::process::abort(),
-        Init::Hang => loop {
-            std::thread::park();
-        },
+        Init::Hang => {
+            fs::write(directory.join(HANGING), std::process::id().to_string()).map_err(|_| UNKNOWN)?;
+            loop {
+                std::thread::park();
+            }
+        }
         Init::Print => {
             println!("{{\"Err\":\"printed by NVML\"}}");
             eprintln!("printed by NVML");
