@@ -72,7 +72,8 @@ fn linux(spec: &mut Spec, description: &Description, cgroup: &str) {
     if description.mapped {
         let user = LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::User).build();
         namespaces.push(user.expect("a namespace"));
-        let ids = LinuxIdMappingBuilder::default().container_id(0_u32).host_id(MAPPED).size(65_536_u32).build();
+        let ids =
+            LinuxIdMappingBuilder::default().container_id(0_u32).host_id(MAPPED).size(65_536_u32).build();
         let ids = vec![ids.expect("a mapping")];
         linux.set_uid_mappings(Some(ids.clone())).set_gid_mappings(Some(ids));
     }

@@ -1,7 +1,7 @@
 //! What a container's cgroup says, read as the kernel tells it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -37,10 +37,12 @@ pub fn device_rules(host: &Host, pid: u32) -> Vec<String> {
     }
 }
 
-fn programs(host: &Host, cgroup: &std::path::Path) -> Vec<String> {
+fn programs(host: &Host, cgroup: &Path) -> Vec<String> {
     let bpftool = |args: &[&str]| -> Value {
         let output = host.view().run(&[&["bpftool", "--json"], args].concat()).ok();
-        serde_json::from_str(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output}"))
+        // It prints nothing at all for a cgroup without programs.
+        let printed = if output.stdout.trim().is_empty() { "[]" } else { &output.stdout };
+        serde_json::from_str(printed).unwrap_or_else(|e| panic!("{e}: {output}"))
     };
     let attached = bpftool(&["cgroup", "show", cgroup.to_str().expect("UTF-8")]);
     let tag = |program: &Value| {
@@ -51,7 +53,7 @@ fn programs(host: &Host, cgroup: &std::path::Path) -> Vec<String> {
 }
 
 /// Returns once the cgroup holds no process.
-pub fn empty(cgroup: &std::path::Path) {
+pub fn empty(cgroup: &Path) {
     loop {
         let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
         let pids: Vec<u32> = procs.lines().filter_map(|pid| pid.parse().ok()).collect();

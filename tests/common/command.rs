@@ -121,9 +121,8 @@ struct Read {
 
 impl Files {
     fn read(&self) -> Read {
-        let text = |path: &Path| {
-            String::from_utf8_lossy(&fs::read(path).expect("a program's output")).into_owned()
-        };
+        let text =
+            |path: &Path| String::from_utf8_lossy(&fs::read(path).expect("a program's output")).into_owned();
         Read { stdout: text(&self.stdout), stderr: text(&self.stderr) }
     }
 }

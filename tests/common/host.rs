@@ -268,10 +268,8 @@ pub fn make_node(path: &Path, major: u32, minor: u32) {
 fn free_major() -> u32 {
     let devices = fs::read_to_string("/proc/devices").expect("/proc/devices");
     let characters = devices.split("Block devices:").next().expect("a first part");
-    let taken: Vec<u32> = characters
-        .lines()
-        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
-        .collect();
+    let taken: Vec<u32> =
+        characters.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
     (384..512).rev().find(|major| !taken.contains(major)).expect("a free major number")
 }
 

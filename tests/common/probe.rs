@@ -47,7 +47,8 @@ pub fn parse(output: &str) -> Probe {
         }
     }
     if !lease.is_empty() {
-        probe.lease = Some(serde_json::from_str(&lease).unwrap_or_else(|e| panic!("lease.json: {e}: {lease}")));
+        probe.lease =
+            Some(serde_json::from_str(&lease).unwrap_or_else(|e| panic!("lease.json: {e}: {lease}")));
     }
     probe
 }

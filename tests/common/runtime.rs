@@ -56,6 +56,12 @@ impl Runtime {
         matches!(self, Self::PodmanRunc | Self::PodmanCrun)
     }
 
+    /// Does a container with uid and gid mappings have a device cgroup that forbids anything?
+    /// podman writes no device rules for it; runc adds its own denial of all, crun does not.
+    pub fn confines_mapped(self) -> bool {
+        self != Self::PodmanCrun
+    }
+
     /// The commands of a step.
     pub fn commands(self, container: &Container, step: Step) -> Vec<Vec<String>> {
         match self {

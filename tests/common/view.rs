@@ -78,7 +78,14 @@ impl View {
         let mut command = Command::new(program("nsenter"));
         command
             .arg(format!("--mount=/proc/{}/ns/mnt", self.keeper.id()))
-            .args(["--", "sh", "-c", r#"echo 0 >"$0" && exec "$@""#, &tools, &program(argv[0]).to_string_lossy()])
+            .args([
+                "--",
+                "sh",
+                "-c",
+                r#"echo 0 >"$0" && exec "$@""#,
+                &tools,
+                &program(argv[0]).to_string_lossy(),
+            ])
             .args(&argv[1..])
             .env_clear()
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
