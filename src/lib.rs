@@ -28,4 +28,5 @@ pub mod pool;
 pub mod request;
 pub mod resolve;
 pub mod sys;
+pub mod trust;
 pub mod types;
