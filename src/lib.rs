@@ -13,11 +13,13 @@
 //!                                                             inject::live
 //! ```
 //!
-//! Pure, tested without root: [`types`], [`oci`], [`request`], [`config`], [`pool`], [`resolve`].
-//! Touch the kernel: [`gpu`] (reads), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
+//! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`], [`resolve`].
+//! Touch the kernel: [`gpu`] and [`cgroup`] (read), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
 
+pub mod cgroup;
 pub mod cli;
 pub mod config;
+pub mod device_rule;
 pub mod error;
 pub mod gpu;
 pub mod hook;
