@@ -175,6 +175,7 @@ mod op {
     pub const MOV64_REGISTER: u8 = 0xbf;
     pub const AND64: u8 = 0x57;
     pub const RSH64: u8 = 0x77;
+    pub const XOR64_REGISTER: u8 = 0xaf;
     pub const JA: u8 = 0x05;
     pub const JNE32: u8 = 0x56;
     pub const JSET: u8 = 0x45;
@@ -185,19 +186,21 @@ mod op {
 }
 
 /// The register that the kernel keeps for itself (`BPF_REG_AX`). Constant blinding goes through it:
-/// `r11 = a; r11 ^= b; …  r11` in the place of `… constant`.
+/// `r11 = a; r11 ^= b; … r11` in the place of `… constant`, and `r = 0` becomes `r ^= r`.
 const HIDDEN: u8 = 11;
 
 /// Makes what the kernel shows of a program loadable again. A blinded program is the same program with one
 /// more register, so it gets one that it does not use. `None`: there is none left.
 pub fn reloadable(shown: &[Insn]) -> Option<Vec<Insn>> {
     let uses = |register: u8| shown.iter().any(|insn| insn.dst() == register || insn.src() == register);
-    if !uses(HIDDEN) {
-        return Some(shown.to_vec());
-    }
-    let free = (2..10).rev().find(|register| !uses(*register))?;
-    let renamed = |register: u8| if register == HIDDEN { free } else { register };
-    Some(shown.iter().map(|insn| insn.with_registers(renamed(insn.dst()), renamed(insn.src()))).collect())
+    let spare = if uses(HIDDEN) { (2..10).rev().find(|register| !uses(*register))? } else { HIDDEN };
+    let renamed = |register: u8| if register == HIDDEN { spare } else { register };
+    let unblinded = |insn: &Insn| match insn.code {
+        // The verifier takes it for the reading of a register that was never set.
+        op::XOR64_REGISTER if insn.dst() == insn.src() => Insn::new(op::MOV64, insn.dst(), 0, 0, 0),
+        _ => insn.with_registers(renamed(insn.dst()), renamed(insn.src())),
+    };
+    Some(shown.iter().map(unblinded).collect())
 }
 
 /// Does the program call something or refer to something outside of itself? What the kernel shows of that

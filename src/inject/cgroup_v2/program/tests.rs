@@ -97,13 +97,17 @@ fn as_runtimes_do(rules: &[DeviceRule]) -> Vec<Insn> {
     insns
 }
 
-/// What hardening makes of a program: each constant that is moved, masked or compared with goes through r11.
+/// What hardening makes of a program: each constant that is moved, masked or compared with goes through r11,
+/// and zero is made by `r ^= r`.
 fn blinded(program: &[Insn]) -> Vec<Insn> {
     const KEY: i32 = 0x1234_5678;
     let expand = |insn: Insn| {
         let constant = matches!(insn.code, 0x54..=0x57 | 0x45 | 0x74 | 0x77 | 0xb4 | 0xb7);
         if !constant {
             return vec![insn];
+        }
+        if insn.imm == 0 && matches!(insn.code, 0xb4 | 0xb7) {
+            return vec![Insn::new(op::XOR64_REGISTER, insn.dst(), insn.dst(), 0, 0)];
         }
         let hidden = Insn::new(insn.code | op::REGISTER, insn.dst(), HIDDEN, insn.off, 0);
         vec![Insn::new(0xb7, HIDDEN, 0, 0, insn.imm ^ KEY), Insn::new(0xa7, HIDDEN, 0, 0, KEY), hidden]
