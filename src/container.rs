@@ -46,9 +46,19 @@ impl Container {
         self.proc.as_fd()
     }
 
-    /// Its mount namespace.
+    /// Its mount namespace. [`Exit::Request`] when that is this process's, too: a runtime starts a
+    /// container without one (crun does), and what is mounted there is mounted on the host.
     pub fn mount_namespace(&self) -> Result<OwnedFd> {
-        self.open_below("ns/mnt")
+        let namespace = self.open_below("ns/mnt")?;
+        let cannot = || "cannot look at mount namespaces";
+        let its = rustix::fs::fstat(&namespace).or_exit(Exit::Io, cannot)?;
+        let ours = rustix::fs::stat("/proc/self/ns/mnt").or_exit(Exit::Io, cannot)?;
+        if (its.st_dev, its.st_ino) != (ours.st_dev, ours.st_ino) {
+            return Ok(namespace);
+        }
+        let message =
+            "the container has no mount namespace of its own; add one to linux.namespaces in its config.json";
+        Err(Error::new(Exit::Request, message))
     }
 
     /// What is mounted there.

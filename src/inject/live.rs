@@ -117,6 +117,7 @@ pub struct Entry<'a> {
 pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
     let clones = open.nodes.iter().map(clone_node).collect::<Result<Vec<_>>>()?;
     let ids = entry.container.root_ids()?;
+    let namespace = entry.container.mount_namespace()?;
     let inside = Inside {
         open,
         clones,
@@ -128,7 +129,6 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         // Only a child that is in the container's cgroup can read back what that allows.
         read_back_access: !matches!(entry.birth, Birth::Beside),
     };
-    let namespace = entry.container.mount_namespace()?;
     child::run(entry.birth, || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
