@@ -361,7 +361,8 @@ impl Inside<'_> {
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot)? {
             let entry = entry.or_exit(Exit::Io, cannot)?;
-            if !matches!(entry.file_type(), FileType::CharacterDevice | FileType::Unknown) {
+            // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
+            if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
                 continue;
             }
             let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
