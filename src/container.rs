@@ -63,7 +63,8 @@ impl Container {
 
     /// What is mounted there.
     pub fn mounts(&self) -> Result<MountTable> {
-        Ok(MountTable::parse(&self.read("mountinfo")?))
+        let cannot = || Error::new(Exit::Io, format!("cannot understand /proc/{}/mountinfo", self.pid));
+        MountTable::parse(&self.read("mountinfo")?).ok_or_else(cannot)
     }
 
     /// Host ids of the container's root. [`Exit::Request`] when it has none.
