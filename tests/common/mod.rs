@@ -10,7 +10,9 @@
 //!   └ Runtime (runtime.rs)   the command lines of runc, crun, podman and containerd
 //! ```
 //!
-//! What a container sees is told by [`probe`], what its cgroup allows by [`cgroup`]. Tests wait for
+//! What a container sees is told by [`probe`], what its cgroup allows by [`cgroup`]. Attacks are judged by
+//! [`attack`], with a container that is [`parked`] before its hooks, a [`snapshot`] of what must not change,
+//! and a [`meddler`] that changes something all the time. Tests wait for
 //! events ([`wait`]), each with a deadline that fails. A host cleans up after itself when it is dropped,
 //! after a panic, and after the test process was killed (`view.sh`); hosts in parallel tests share nothing.
 //!
@@ -20,14 +22,18 @@
 // Each test binary uses a part of the harness.
 #![allow(dead_code)]
 
+pub mod attack;
 pub mod bundle;
 pub mod cgroup;
 pub mod command;
 pub mod container;
 pub mod host;
+pub mod meddler;
+pub mod parked;
 pub mod probe;
 pub mod rootfs;
 pub mod runtime;
+pub mod snapshot;
 pub mod view;
 pub mod wait;
 
