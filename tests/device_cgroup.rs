@@ -76,7 +76,8 @@ fn with_lock(mounted: Mounted, test: &str, lock: FlockOperation, body: impl FnOn
         .env(INSIDE, "1")
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     print!("{text}");
     assert!(output.status.success() && text.contains("1 passed"), "{test}: {}", output.status);
 }
@@ -165,7 +166,11 @@ impl Container {
             run.env("LD_PRELOAD", without_rlimits(bundle.path()));
         }
         let (pid_file, log) = (bundle.path().join("pid"), bundle.path().join("log"));
-        run.args(["run", "--detach", "--bundle"]).arg(bundle.path()).arg("--pid-file").arg(&pid_file).arg(&id);
+        run.args(["run", "--detach", "--bundle"])
+            .arg(bundle.path())
+            .arg("--pid-file")
+            .arg(&pid_file)
+            .arg(&id);
         run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
         let mut child = run.spawn().unwrap();
         let (orders, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -246,7 +251,8 @@ fn node(path: &Path, device: DeviceNumber) {
 fn without_rlimits(dir: &Path) -> PathBuf {
     let (source, library) = (dir.join("rlimits.c"), dir.join("rlimits.so"));
     fs::write(&source, "int setrlimit(int r, const void *l) { return 0; } int setrlimit64(int r, const void *l) { return 0; }").unwrap();
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status().unwrap();
     assert!(built.success());
     library
 }
@@ -701,6 +707,35 @@ fn populated_while_a_process_is_left(mounted: Mounted) {
 #[ignore = "needs root: makes cgroups"]
 fn v1_populated() {
     with(Mounted::V1, "v1_populated", || populated_while_a_process_is_left(Mounted::V1));
+}
+
+#[test]
+#[ignore = "needs root: makes cgroups"]
+fn v1_a_single_thread_is_enough() {
+    with(Mounted::V1, "v1_a_single_thread_is_enough", || {
+        let parent = Parent::new(Mounted::V1);
+        let dir = parent.plain("c");
+        let enter = |tasks: &Path| {
+            fs::write(tasks, rustix::thread::gettid().as_raw_nonzero().to_string()).unwrap();
+        };
+        enter(&parent.on_host("c/tasks"));
+        assert_eq!(dir.populated(), Ok(true), "its process is elsewhere");
+        enter(&Path::new(Hierarchy::V1Devices.root()).join("tasks"));
+        assert_eq!(dir.populated(), Ok(false));
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes cgroups"]
+fn v1_endless_nesting_is_an_error() {
+    with(Mounted::V1, "v1_endless_nesting_is_an_error", || {
+        let parent = Parent::new(Mounted::V1);
+        let dir = parent.plain("c");
+        parent.plain(&format!("c{}", "/d".repeat(100)));
+        assert_eq!(dir.populated(), Ok(false));
+        parent.plain(&format!("c{}", "/d".repeat(101)));
+        assert!(dir.populated().unwrap_err().to_string().contains("nested more than 100 deep"));
+    });
 }
 
 #[test]

@@ -133,7 +133,8 @@ impl Undo<'_> {
     /// # Errors
     /// [`Exit::Io`]: all of them in one line.
     pub fn undo(self) -> Result<()> {
-        let back = |swap: &Swap| unless_gone(self::swap(self.dir, self.attach_flags, &swap.original, &swap.ours));
+        let back =
+            |swap: &Swap| unless_gone(self::swap(self.dir, self.attach_flags, &swap.original, &swap.ours));
         let failed: Vec<_> = self.swaps.iter().filter_map(|swap| back(swap).err()).collect();
         let Some(first) = failed.first() else { return Ok(()) };
         let (count, path) = (failed.len(), self.dir.path());
@@ -191,7 +192,8 @@ pub fn ancestors_with_programs(path: &CgroupPath) -> Result<Vec<CgroupPath>> {
 
 fn attached(dir: &Dir) -> Result<bpf::Attached> {
     let path = dir.path();
-    let what = || format!("cannot ask for the device programs of cgroup {path} (vgpu must run as the host's root)");
+    let what =
+        || format!("cannot ask for the device programs of cgroup {path} (vgpu must run as the host's root)");
     bpf::attached(dir.as_fd()).or_exit(Exit::Io, what)
 }
 
