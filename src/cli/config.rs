@@ -289,7 +289,6 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "needs root: a pool file is trusted only when it is root's"]
     fn a_file_that_is_not_trusted_is_read_but_never_acted_on() {
         let (_directory, path) = pool_file(&GOOD.replace("25", "0"));
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
