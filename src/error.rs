@@ -52,6 +52,15 @@ impl Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
+
+    /// The same error, with what went wrong while undoing added.
+    #[must_use]
+    pub fn also(mut self, undone: Result<()>) -> Self {
+        if let Err(e) = undone {
+            self.message = format!("{}; while undoing: {e}", self.message);
+        }
+        self
+    }
 }
 
 impl fmt::Display for Error {
