@@ -23,6 +23,12 @@ pub enum Exit {
     PoolFile = 78,
 }
 
+impl Exit {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Usage, Self::Request, Self::Gpu, Self::Io, Self::NoneFree, Self::Untrusted, Self::PoolFile];
+}
+
 /// What went wrong, where, and what to do, in one line, with the exit code it ends in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {

@@ -1,2 +1,7 @@
 //! Calls the library, returns its exit code.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    vgpu::cli::main()
+}

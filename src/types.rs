@@ -245,6 +245,9 @@ impl fmt::Display for Percent {
 pub struct Count(NonZeroU32);
 
 impl Count {
+    /// One.
+    pub const ONE: Self = Self(NonZeroU32::MIN);
+
     /// The number.
     pub fn get(self) -> u32 {
         self.0.get()

@@ -1,0 +1,101 @@
+//! `vgpu discover`: what the host has, for people and for programs. Pure: prints what it is given.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::gpu::{Found, Gpu};
+
+/// Prints a table and, below it, what was left out.
+pub fn print_table(found: &Found, out: &mut impl Write) -> io::Result<()> {
+    let rows: Vec<[String; 5]> = found.inventory.gpus.iter().map(row).collect();
+    let head = ["UUID", "PCI", "MINOR", "NAME", "MEMORY"].map(str::to_owned);
+    let width = |column: usize| {
+        let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
+        cells.max().unwrap_or_default()
+    };
+    let widths = [width(0), width(1), width(2), width(3)];
+    writeln!(out, "driver {}", found.inventory.driver)?;
+    for [uuid, pci, minor, name, memory] in [&head].into_iter().chain(&rows) {
+        let [a, b, c, d] = widths;
+        writeln!(out, "{uuid:a$}  {pci:b$}  {minor:>c$}  {name:d$}  {memory}")?;
+    }
+    for warning in &found.warnings {
+        writeln!(out, "warning: {warning}")?;
+    }
+    Ok(())
+}
+
+fn row(gpu: &Gpu) -> [String; 5] {
+    let memory = gpu.memory.map_or("unknown".to_owned(), |memory| memory.to_string());
+    [gpu.uuid.to_string(), gpu.pci.to_string(), gpu.minor.to_string(), gpu.name.clone(), memory]
+}
+
+/// The stable JSON of `--json`; `memory` is in bytes, or null when unknown.
+#[derive(Serialize)]
+struct Report<'a> {
+    version: u32,
+    driver: &'a str,
+    gpus: &'a [Gpu],
+    warnings: &'a [String],
+}
+
+/// Prints one JSON document.
+pub fn print_json(found: &Found, out: &mut impl Write) -> io::Result<()> {
+    let Found { inventory, warnings } = found;
+    let report = Report { version: 1, driver: &inventory.driver, gpus: &inventory.gpus, warnings };
+    serde_json::to_writer_pretty(&mut *out, &report)?;
+    writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::Inventory;
+    use crate::types::Bytes;
+
+    fn found() -> Found {
+        let gpu = |uuid: &str, pci: &str, minor, memory| Gpu {
+            uuid: uuid.parse().unwrap(),
+            pci: pci.parse().unwrap(),
+            minor,
+            name: format!("NVIDIA A{}", "1".repeat(minor as usize)),
+            memory,
+        };
+        let gpus = vec![
+            gpu("GPU-aaaaaaaa-0000-1111-2222-333344445555", "0000:3b:00.0", 10, Some(Bytes(40 << 30))),
+            gpu("GPU-bbbbbbbb-0000-1111-2222-333344445555", "0000:af:00.0", 2, None),
+        ];
+        let inventory = Inventory { driver: "550.54.15".into(), gpus };
+        Found { inventory, warnings: vec!["GPU 0000:d8:00.0 is left out: x".into()] }
+    }
+
+    fn printed(print: impl FnOnce(&Found, &mut Vec<u8>) -> io::Result<()>) -> String {
+        let mut out = Vec::new();
+        print(&found(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_table_for_people() {
+        let table = [
+            "driver 550.54.15",
+            "UUID                                      PCI           MINOR  NAME                MEMORY",
+            "GPU-aaaaaaaa-0000-1111-2222-333344445555  0000:3b:00.0     10  NVIDIA A1111111111  40GiB",
+            "GPU-bbbbbbbb-0000-1111-2222-333344445555  0000:af:00.0      2  NVIDIA A11          unknown",
+            "warning: GPU 0000:d8:00.0 is left out: x",
+        ];
+        assert_eq!(printed(print_table).lines().collect::<Vec<_>>(), table);
+    }
+
+    #[test]
+    fn json_for_programs() {
+        let json: serde_json::Value = serde_json::from_str(&printed(print_json)).unwrap();
+        assert_eq!(json["version"], 1);
+        assert_eq!(json["driver"], "550.54.15");
+        assert_eq!(json["gpus"][0]["memory"], 40u64 << 30);
+        assert_eq!(json["gpus"][0]["pci"], "0000:3b:00.0");
+        assert_eq!(json["gpus"][1]["memory"], serde_json::Value::Null);
+        assert_eq!(json["warnings"][0], "GPU 0000:d8:00.0 is left out: x");
+    }
+}

@@ -1,0 +1,124 @@
+//! NVML: its library, found below the driver's root and trusted on the descriptor, and what it says of
+//! the GPUs. [`read`] runs foreign code and may hang or crash: only [`super::probe`] calls it, in a
+//! process of its own.
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+use rustix::fs::{FileType, OFlags, fstat};
+use rustix::io::Errno;
+
+use super::{DriverRoot, Gpu, Listed, library_dirs};
+use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::types::{Bytes, PciAddress};
+
+/// The name that every driver since NVML's first gives its library.
+const NAME: &str = "libnvidia-ml.so.1";
+
+/// The driver's NVML library: an open file that only root can have written.
+#[derive(Debug)]
+pub(super) struct Library {
+    pub(super) file: OwnedFd,
+    /// Its path, for messages; it is not opened again.
+    pub(super) shown: String,
+}
+
+impl Library {
+    /// Looks in the usual directories; `None` where the driver brings no NVML.
+    pub(super) fn find(root: &DriverRoot) -> Result<Option<Self>> {
+        for dir in library_dirs() {
+            let path = format!("{dir}/{NAME}");
+            let shown = root.shown(&path).to_string();
+            match root.open_below(&path, OFlags::RDONLY | OFlags::NONBLOCK) {
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                file => {
+                    let file = file.or_exit(Exit::Io, || format!("cannot open {shown}"))?;
+                    trust(&file, &shown)?;
+                    return Ok(Some(Self { file, shown }));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What root is about to run, nobody else may have written. Looked at on the descriptor: the path may
+/// mean another file by now.
+fn trust(file: &OwnedFd, shown: &str) -> Result<()> {
+    let stat = fstat(file).or_exit(Exit::Io, || format!("cannot look at {shown}"))?;
+    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if regular && stat.st_uid == 0 && stat.st_mode & 0o022 == 0 {
+        return Ok(());
+    }
+    let what = format!(
+        "{shown} is not to be trusted: it must be a regular file, owned by root and not writable by group or others \
+         (its owner is {}, its mode {:o}); reinstall the driver's libraries",
+        stat.st_uid, stat.st_mode
+    );
+    Err(Error::new(Exit::Untrusted, what))
+}
+
+/// Loads the library and asks it for every GPU. One that answers with an error (it fell off the bus)
+/// is left out and named; the others are not lost by it. The error is one line with its remedy.
+pub(super) fn read(library: BorrowedFd<'_>) -> Result<Listed, String> {
+    let path = format!("/proc/self/fd/{}", library.as_raw_fd());
+    let nvml = Nvml::builder().lib_path(path.as_ref()).init().map_err(explained)?;
+    // Never dropped: this process ends with its answer, nvmlShutdown may hang as well as any other
+    // call, and the wrapper's drop panics where the library lacks it.
+    let nvml = ManuallyDrop::new(nvml);
+    let count = nvml.device_count().map_err(explained)?;
+    let mut listed = Listed::default();
+    for index in 0..count {
+        match describe(&nvml, index) {
+            Ok(gpu) => listed.gpus.push(gpu),
+            Err(line) => listed.left_out.push(line),
+        }
+    }
+    Ok(listed)
+}
+
+fn describe(nvml: &Nvml, index: u32) -> Result<Gpu, String> {
+    let unnamed = |e: NvmlError| format!("NVML cannot read its GPU number {index}: {e}");
+    let device = nvml.device_by_index(index).map_err(unnamed)?;
+    let bus_id = device.pci_info().map_err(unnamed)?.bus_id;
+    let pci: PciAddress = bus_id
+        .parse()
+        .map_err(|e| format!("NVML's GPU number {index} has the PCI address {}: {e}", quoted(&bus_id)))?;
+    let named = |e: NvmlError| format!("NVML cannot read GPU {pci}: {e}");
+    let uuid = device.uuid().map_err(named)?;
+    Ok(Gpu {
+        uuid: uuid.parse().map_err(|e| format!("GPU {pci} has the UUID {}: {e}", quoted(&uuid)))?,
+        pci,
+        minor: device.minor_number().map_err(named)?,
+        name: device.name().map_err(named)?,
+        memory: memory(&device).map_err(named)?,
+    })
+}
+
+/// Unknown where the GPU has none of its own (integrated ones share the host's) or where the library
+/// is older than the call (before r510).
+fn memory(device: &Device<'_>) -> Result<Option<Bytes>, NvmlError> {
+    match device.memory_info() {
+        Ok(memory) => Ok(Some(Bytes(memory.total))),
+        Err(NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_)) => {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// The error with what to do about it.
+fn explained(error: NvmlError) -> String {
+    let remedy = match error {
+        NvmlError::LibRmVersionMismatch => {
+            "the library is not of the loaded driver's version: reload the driver's modules or reboot"
+        }
+        NvmlError::DriverNotLoaded => "load the driver with `modprobe nvidia`",
+        NvmlError::NoPermission => "vgpu must run as root, outside of containers",
+        NvmlError::LibloadingError(_) => "reinstall the driver's libraries",
+        _ => "see whether `nvidia-smi` works, and `dmesg` for the driver's messages",
+    };
+    format!("{error}; {remedy}")
+}
