@@ -25,6 +25,9 @@ pub use propose::propose;
 /// Where the pool file is unless `--config` says otherwise. No environment variable moves it.
 pub const DEFAULT_PATH: &str = "/etc/vgpu/pool.toml";
 
+/// Where leases, inventory and log are kept unless the pool file says otherwise.
+pub const DEFAULT_STATE_DIR: &str = "/run/vgpu";
+
 /// The commented sample: every key with its default.
 pub const SAMPLE: &str = include_str!("../config/pool.toml");
 
@@ -149,7 +152,7 @@ impl Default for PoolFile {
     /// What an empty file says.
     fn default() -> Self {
         Self {
-            state_dir: "/run/vgpu".into(),
+            state_dir: DEFAULT_STATE_DIR.into(),
             driver_root: "/".into(),
             request: RequestPolicy::default(),
             policy: Policy::default(),

@@ -3,13 +3,12 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 
-use crate::cgroup::{self, Hierarchy};
+use crate::cgroup;
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
@@ -76,7 +75,9 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let lease = grant(lease, &want, &host, &mut rollback)?;
     let plan = resolve::plan(&lease, &host.inventory, &host.majors)?;
     let open = live::open(plan, &host.driver, host.majors)?;
-    rollback.opened(inject::allow_devices(&cgroup, &open.numbers(), &rules)?);
+    let allowed = rollback.opened(inject::allow_devices(&cgroup, &open.numbers(), &rules)?);
+    let others = if pool.policy.allow_other_access { Vec::new() } else { open.other_numbers() };
+    let birth = inject::confine(&cgroup, allowed, &others)?;
     let root = bundle.root(&state.bundle)?;
     live::inject(
         &open,
@@ -84,7 +85,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
             container: &container,
             root: &root,
             mount_label: bundle.mount_label(),
-            cgroup: (cgroup.hierarchy() == Hierarchy::V2).then_some(cgroup.as_fd()),
+            birth,
             allow_other_access: pool.policy.allow_other_access,
         },
     )?;
@@ -203,7 +204,7 @@ struct Rollback<'a> {
     state_dir: &'a StateDir,
     pool: &'a PoolFile,
     granted: Option<Lease>,
-    opened: Option<inject::Undo>,
+    opened: Option<inject::Undo<'a>>,
 }
 
 impl<'a> Rollback<'a> {
@@ -211,8 +212,8 @@ impl<'a> Rollback<'a> {
         Self { state_dir, pool, granted: None, opened: None }
     }
 
-    fn opened(&mut self, undo: inject::Undo) {
-        self.opened = Some(undo);
+    fn opened(&mut self, undo: inject::Undo<'a>) -> &inject::Undo<'a> {
+        self.opened.insert(undo)
     }
 
     fn keep_all(mut self) {

@@ -95,7 +95,7 @@ pub fn reclaim(pool_file: &Path, dry_run: bool) -> Result<()> {
 fn say_freed(leases: &[Lease], verb: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let vgpus = leases.iter().flat_map(|lease| lease.vgpus.iter().map(move |vgpu| (vgpu, &lease.container)));
-    let mut print = || {
+    let print = || {
         let mut none = true;
         for (vgpu, container) in vgpus {
             none = false;

@@ -6,25 +6,41 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use rustix::fs::OFlags;
 use rustix::pipe::PipeFlags;
 use rustix::process::{WaitId, WaitIdOptions};
 
+use crate::cgroup;
 use crate::error::{Error, Exit, OrExit, Result};
-use crate::sys::clone::{Fork, fork_into};
+use crate::sys::clone::{Fork, exit_now, fork_into};
 
-/// Runs `work` in a child, born in `cgroup` where one is given, and passes on how it ended.
-pub fn run(cgroup: Option<BorrowedFd<'_>>, work: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Where the child stands while it works. In the container's cgroup, what it may open is what the container
+/// may, whoever else has put rules there or above.
+#[derive(Clone, Copy, Debug)]
+pub enum Birth<'a> {
+    /// In the hook's cgroup.
+    Beside,
+    /// In this cgroup of v2 from its first instruction on.
+    Within(BorrowedFd<'a>),
+    /// In this cgroup of v1, once it has moved there; that can take milliseconds.
+    MovesTo(BorrowedFd<'a>),
+}
+
+/// Runs `work` in a child and passes on how it ended.
+pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let (answer, mut pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
         .map(|(read, write)| (File::from(read), File::from(write)))
         .or_exit(Exit::Io, || "cannot make a pipe")?;
-    match fork_into(cgroup) {
+    let within = if let Birth::Within(cgroup) = birth { Some(cgroup) } else { None };
+    match fork_into(within) {
         Ok(Fork::Child) => {
-            let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(Error::new(Exit::Io, "internal error in the container; please report it"))
-            });
+            let outcome = catch_unwind(AssertUnwindSafe(|| move_to(birth).and_then(|()| work())))
+                .unwrap_or_else(|_| {
+                    Err(Error::new(Exit::Io, "internal error in the container; please report it"))
+                });
             // Nobody is left to tell if the pipe is broken; the parent takes silence for failure.
             let _ = pipe.write_all(&encode(&outcome));
-            std::process::exit(0)
+            exit_now(0)
         }
         Ok(Fork::Parent { pidfd, .. }) => {
             drop(pipe);
@@ -35,12 +51,20 @@ pub fn run(cgroup: Option<BorrowedFd<'_>>, work: impl FnOnce() -> Result<()>) ->
             waited.or_exit(Exit::Io, || "cannot wait for the child that enters the container")?;
             decode(&bytes)
         }
-        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && cgroup.is_some() => {
+        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && within.is_some() => {
             let message = "the container's pids limit leaves no room for the process that brings its GPUs in; raise it by one";
             Err(Error::new(Exit::Request, message))
         }
         Err(e) => Err(e).or_exit(Exit::Io, || "cannot fork"),
     }
+}
+
+/// Writing 0 moves the writer (cgroup-v1/cgroups.rst).
+fn move_to(birth: Birth<'_>) -> Result<()> {
+    let Birth::MovesTo(cgroup) = birth else { return Ok(()) };
+    cgroup::open(cgroup, "tasks", OFlags::WRONLY)
+        .and_then(|mut tasks| tasks.write_all(b"0"))
+        .or_exit(Exit::Io, || "cannot enter the container's cgroup")
 }
 
 /// The exit code in one byte, then the message; a single 0 for success.

@@ -8,10 +8,10 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::LinkNameSpaceType;
@@ -19,7 +19,7 @@ use rustix::thread::LinkNameSpaceType;
 use crate::container::{Container, RootIds};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::gpu::{DriverRoot, Majors};
-use crate::inject::child;
+use crate::inject::child::{self, Birth};
 use crate::inject::mounts::MountTable;
 use crate::resolve::{Node, Plan};
 use crate::sys;
@@ -90,6 +90,11 @@ impl Open {
     pub fn numbers(&self) -> Vec<DeviceNumber> {
         self.nodes.iter().map(|node| node.number).collect()
     }
+
+    /// Those of the host's other GPUs, which it must not.
+    pub fn other_numbers(&self) -> Vec<DeviceNumber> {
+        self.others.iter().map(|node| node.number).collect()
+    }
 }
 
 /// How a container is entered.
@@ -101,9 +106,8 @@ pub struct Entry<'a> {
     pub root: &'a Path,
     /// Its SELinux label.
     pub mount_label: Option<&'a str>,
-    /// Its cgroup, where that is a v2 one: the child is born in it, and what it may open there is what the
-    /// container may, whoever else attached a program to it or above it.
-    pub cgroup: Option<BorrowedFd<'a>>,
+    /// How the child gets into its cgroup.
+    pub birth: Birth<'a>,
     /// pool.toml's `allow_other_access`: the host's other GPUs need not be closed.
     pub allow_other_access: bool,
 }
@@ -122,10 +126,10 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         ids,
         allow_other_access: entry.allow_other_access,
         // Only a child that is in the container's cgroup can read back what that allows.
-        read_back_access: entry.cgroup.is_some(),
+        read_back_access: !matches!(entry.birth, Birth::Beside),
     };
     let namespace = entry.container.mount_namespace()?;
-    child::run(entry.cgroup, || {
+    child::run(entry.birth, || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
         inside.attach()
@@ -151,6 +155,8 @@ fn lease_tmpfs(json: &str, ids: RootIds, label: Option<&str>) -> Result<OwnedFd>
         rustix::mount::fsconfig_set_string(fs.as_fd(), "source", "vgpu")?;
         rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "0755")?;
         rustix::mount::fsconfig_set_string(fs.as_fd(), "size", "1m")?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "uid", ids.uid.to_string())?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "gid", ids.gid.to_string())?;
         if let Some(label) = label.filter(|_| Path::new("/sys/fs/selinux/enforce").exists()) {
             rustix::mount::fsconfig_set_string(fs.as_fd(), "context", label)?;
         }
@@ -159,11 +165,10 @@ fn lease_tmpfs(json: &str, ids: RootIds, label: Option<&str>) -> Result<OwnedFd>
             | MountAttrFlags::MOUNT_ATTR_NODEV
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         let mount = rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-        let (uid, gid) = (rustix::fs::Uid::from_raw(ids.uid), rustix::fs::Gid::from_raw(ids.gid));
-        rustix::fs::fchown(&mount, Some(uid), Some(gid))?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&mount, "lease.json", flags, Mode::empty())?;
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
+        let (uid, gid) = (rustix::fs::Uid::from_raw(ids.uid), rustix::fs::Gid::from_raw(ids.gid));
         rustix::fs::fchown(&file, Some(uid), Some(gid))?;
         File::from(file).write_all(json.as_bytes())?;
         Ok(mount)
@@ -407,13 +412,11 @@ impl Inside<'_> {
     }
 }
 
-/// Does the device cgroup of this process let the node be opened for reading and writing? access(2) asks
-/// the cgroup just as open(2) does, and leaves the driver alone.
+/// Does the device cgroup of this process let the node be opened?
 fn may_open(node: &OpenNode) -> Result<bool> {
-    let access = Access::READ_OK | Access::WRITE_OK;
-    match rustix::fs::accessat(&node.fd, c"", access, AtFlags::EMPTY_PATH) {
+    match sys::access::may_read_and_write(&node.fd) {
         Ok(()) => Ok(true),
-        Err(Errno::PERM) => Ok(false),
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => Ok(false),
         Err(e) => Err(Error::new(Exit::Io, format!("cannot check access to /dev/{}: {e}", node.name))),
     }
 }
