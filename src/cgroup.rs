@@ -29,12 +29,12 @@ impl Hierarchy {
     /// # Errors
     /// [`Exit::Io`] where neither is mounted in the usual place.
     pub fn of_host() -> Result<Self> {
-        let mounted = |root| rustix::fs::statfs(root).ok().map(|fs| i64::from(fs.f_type));
-        if mounted(Self::V2.root()) == Some(i64::from(libc::CGROUP2_SUPER_MAGIC)) {
+        let mounted = |root| rustix::fs::statfs(root).ok().map(|fs| fs.f_type);
+        if mounted(Self::V2.root()) == Some(libc::CGROUP2_SUPER_MAGIC) {
             return Ok(Self::V2);
         }
         // Follows systemd's link to a directory that several controllers share.
-        if mounted(Self::V1Devices.root()) == Some(i64::from(libc::CGROUP_SUPER_MAGIC)) {
+        if mounted(Self::V1Devices.root()) == Some(libc::CGROUP_SUPER_MAGIC) {
             return Ok(Self::V1Devices);
         }
         let message = "neither cgroup v2 at /sys/fs/cgroup nor the v1 controller devices at \
@@ -216,7 +216,7 @@ impl Dir {
     }
 
     /// Opens the cgroup that had this `path` and `inode` once. `None`: it is gone; what has its name now is
-    /// another one. The kernel does not give an inode number of a cgroup out again before 2^32 others.
+    /// another one. On 64-bit hosts the kernel gives no inode number of a cgroup out twice.
     ///
     /// # Errors
     /// [`Exit::Io`] where it cannot be told.
@@ -290,13 +290,13 @@ fn populated_v2(dir: BorrowedFd<'_>) -> io::Result<bool> {
 /// Deeper nesting than this is somebody's attack on the stack or the descriptor table.
 const DEEPEST: u32 = 100;
 
-/// `tasks` rather than `cgroup.procs`: v1 lets single threads be elsewhere than their process.
+/// v1's `cgroup.procs` names the process of every living thread, also where only that thread is here.
 fn populated_v1(dir: BorrowedFd<'_>, depth: u32) -> io::Result<bool> {
     if depth > DEEPEST {
         return Err(io::Error::other(format!("it is nested more than {DEEPEST} deep")));
     }
     let mut first = [0; 1];
-    if open(dir, "tasks", OFlags::RDONLY)?.read(&mut first)? > 0 {
+    if open(dir, "cgroup.procs", OFlags::RDONLY)?.read(&mut first)? > 0 {
         return Ok(true);
     }
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -342,8 +342,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    const HYBRID: &str = "12:name=systemd:/user.slice/a\n11:pids:/p\n10:cpu,cpuacct:/c\n\
-                          9:memory,devices,x:/d: e:f\n1:name=devices2:/n\n0::/u:n i\n";
+    const HYBRID: &str = "12:name=systemd:/user.slice/a\n11:name=devices:/n\n10:cpu,cpuacct:/c\n\
+                          9:memory,devices,x:/d: e:f\n8:pids:/p\n0::/u:n i\n";
 
     #[test]
     fn finds_the_line_of_the_hierarchy() {

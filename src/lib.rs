@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`oci`], [`request`], [`config`], [`pool`], [`resolve`].
-//! Touch the kernel: [`gpu`] (reads), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
+//! Touch the kernel: [`gpu`] (reads), [`trust`] (opens), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
 
 pub mod access;
 pub mod cgroup;

@@ -574,7 +574,7 @@ fn v2_long_device_lists_load() {
         attach(&dir, "runtime", &null_only(), bpf::ALLOW_MULTI);
         let accesses = ["r", "w", "rw", "rwm"];
         let rule = |i: usize| DeviceRule {
-            allow: i % 5 != 0,
+            allow: !i.is_multiple_of(5),
             access: accesses[i % 4].parse().unwrap(),
             ..format!("{} {}:{} r", ["a", "b", "c"][i % 3], i % 7, i).parse().unwrap()
         };
@@ -707,6 +707,35 @@ fn populated_while_a_process_is_left(mounted: Mounted) {
 #[ignore = "needs root: makes cgroups"]
 fn v1_populated() {
     with(Mounted::V1, "v1_populated", || populated_while_a_process_is_left(Mounted::V1));
+}
+
+#[test]
+#[ignore = "needs root: makes cgroups"]
+fn v1_a_single_thread_is_enough() {
+    with(Mounted::V1, "v1_a_single_thread_is_enough", || {
+        let parent = Parent::new(Mounted::V1);
+        let dir = parent.plain("c");
+        let enter = |tasks: &Path| {
+            fs::write(tasks, rustix::thread::gettid().as_raw_nonzero().to_string()).unwrap();
+        };
+        enter(&parent.on_host("c/tasks"));
+        assert_eq!(dir.populated(), Ok(true), "its process is elsewhere");
+        enter(&Path::new(Hierarchy::V1Devices.root()).join("tasks"));
+        assert_eq!(dir.populated(), Ok(false));
+    });
+}
+
+#[test]
+#[ignore = "needs root: makes cgroups"]
+fn v1_endless_nesting_is_an_error() {
+    with(Mounted::V1, "v1_endless_nesting_is_an_error", || {
+        let parent = Parent::new(Mounted::V1);
+        let dir = parent.plain("c");
+        parent.plain(&format!("c{}", "/d".repeat(100)));
+        assert_eq!(dir.populated(), Ok(false));
+        parent.plain(&format!("c{}", "/d".repeat(101)));
+        assert!(dir.populated().unwrap_err().to_string().contains("nested more than 100 deep"));
+    });
 }
 
 #[test]
