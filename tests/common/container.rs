@@ -16,6 +16,10 @@ use super::runtime::{Runtime, State, Step, containers_conf};
 use super::view::script;
 use super::wait::Process;
 
+/// A change to the root file system, or to config.json.
+type Furnish<'h> = Box<dyn FnOnce(&Path) + 'h>;
+type Tweak<'h> = Box<dyn FnOnce(&mut Value) + 'h>;
+
 /// Describes a container. By default it sleeps, asks for nothing, and has the hooks of vgpu.
 pub struct Builder<'h> {
     host: &'h Host,
@@ -25,8 +29,8 @@ pub struct Builder<'h> {
     recorded: bool,
     root: Option<PathBuf>,
     overlay: bool,
-    furnish: Vec<Box<dyn FnOnce(&Path) + 'h>>,
-    tweaks: Vec<Box<dyn FnOnce(&mut Value) + 'h>>,
+    furnish: Vec<Furnish<'h>>,
+    tweaks: Vec<Tweak<'h>>,
     podman_args: Vec<String>,
 }
 
@@ -48,6 +52,11 @@ impl<'h> Builder<'h> {
             tweaks: Vec::new(),
             podman_args: Vec::new(),
         }
+    }
+
+    /// Its host.
+    pub fn host(&self) -> &'h Host {
+        self.host
     }
 
     /// Another id than the host's next one.
@@ -100,6 +109,12 @@ impl<'h> Builder<'h> {
     /// Without any hook.
     pub fn no_hooks(mut self) -> Self {
         self.description.hooks.clear();
+        self
+    }
+
+    /// Without the hooks of a stage.
+    pub fn without_hooks_of(mut self, stage: &str) -> Self {
+        self.description.hooks.retain(|hook| hook.stage != stage);
         self
     }
 
@@ -214,7 +229,7 @@ pub struct Container<'h> {
 }
 
 impl Container<'_> {
-    fn write(&self, tweaks: Vec<Box<dyn FnOnce(&mut Value) + '_>>) {
+    fn write(&self, tweaks: Vec<Tweak<'_>>) {
         let write = |name: &str, content: String| fs::write(self.dir.join(name), content).expect("writing");
         if self.runtime.is_podman() {
             let hooks_dir = self.dir.join("hooks.d");
