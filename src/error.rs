@@ -87,7 +87,7 @@ impl<T, E: fmt::Display> OrExit<T> for std::result::Result<T, E> {
 const SHOWN: usize = 64;
 
 /// Text from a container or a file, safe for a terminal and a log: quoted, control and
-/// non-ASCII characters escaped, cut after [`SHOWN`] characters.
+/// non-ASCII characters escaped, cut after 64 characters.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars().take(SHOWN) {
