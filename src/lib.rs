@@ -13,8 +13,9 @@
 //!                                                             inject::live
 //! ```
 //!
-//! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`], [`resolve`].
-//! Touch the kernel: [`gpu`] and [`cgroup`] (read), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
+//! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
+//! [`resolve`]. Touch the kernel: [`gpu`] and [`cgroup`] (read), [`pool::store`] and [`pool::liveness`],
+//! [`inject`], [`sys`].
 
 pub mod cgroup;
 pub mod cli;
