@@ -1,2 +1,166 @@
-//! cli
+//! The command line: one file per subcommand. The hook is dispatched before the argument parser, which
+//! would cost it more than its own work.
+
+pub mod config;
 pub mod discover;
+mod hook;
+mod release;
+mod status;
+mod why;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::DEFAULT_PATH;
+use crate::config::{PoolFile, Table};
+use crate::error::{Exit, Result};
+use crate::gpu::{self, DriverRoot, Inventory, Probe};
+use crate::pool::Lease;
+use crate::pool::store::StateDir;
+
+/// Containers on this host share its GPUs: who holds what, and what runtimes call.
+#[derive(Parser)]
+#[command(name = "vgpu", version, arg_required_else_help = true, disable_help_subcommand = true)]
+struct Arguments {
+    /// The pool file
+    #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_PATH)]
+    config: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show GPUs, virtual GPUs, and who holds what since when
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Free what a container holds, if it is gone
+    Release {
+        /// The container's id, as `vgpu status` shows it, or its beginning
+        container: String,
+        /// Even if the container is there: its device cgroup is closed first
+        #[arg(long)]
+        force: bool,
+    },
+    /// Free what containers hold that are gone
+    Reclaim {
+        /// Only say what would be freed
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Read anew what GPUs the host has
+    Discover {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show why containers were refused
+    Why {
+        /// Only this container, by id or its beginning
+        container: Option<String>,
+    },
+    /// Write or check the pool file
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Serve a container runtime: state on stdin (see hooks/ for how to set it up)
+    Hook {
+        /// createRuntime, prestart or poststop
+        stage: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum ConfigCommand {
+    /// Write a commented pool file from what the host has
+    Init(config::InitArgs),
+    /// Report everything that is wrong with the pool file
+    Check,
+}
+
+/// Runs the program on this process's arguments.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    if arguments.iter().skip(1).eq(gpu::PROBE_ARGS.iter()) {
+        return gpu::answer_probe();
+    }
+    if let Some((pool_file, stage)) = hook::asked(&arguments) {
+        return hook::main(&pool_file, stage);
+    }
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(e) => {
+            // Help and version go to stdout and are no error.
+            let code = if e.use_stderr() { Exit::Usage as u8 } else { 0 };
+            let _ = e.print();
+            return ExitCode::from(code);
+        }
+    };
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("vgpu: {e}");
+            ExitCode::from(e.exit as u8)
+        }
+    }
+}
+
+/// The pool as an admin's command looks at it.
+struct View {
+    driver: DriverRoot,
+    inventory: Inventory,
+    table: Table,
+    leases: Vec<Lease>,
+}
+
+impl View {
+    fn open(pool_file: &Path) -> Result<Self> {
+        let pool = crate::config::read(pool_file)?;
+        let leases = StateDir::open(&pool.state_dir)?.map_or(Ok(Vec::new()), |dir| dir.peek())?;
+        let inventory = inventory(&pool)?;
+        let table = pool.cut(&inventory).map_err(|problems| crate::config::refusal(pool_file, &problems))?;
+        Ok(Self { driver: DriverRoot::open(&pool.driver_root)?, inventory, table, leases })
+    }
+}
+
+/// What the host has, as the hooks know it; read anew where no hook has run yet.
+fn inventory(pool: &PoolFile) -> Result<Inventory> {
+    let driver = DriverRoot::open(&pool.driver_root)?;
+    let found = match StateDir::open(&pool.state_dir)? {
+        Some(dir) => gpu::load_or_discover(dir.fd(), dir.path(), &driver, &Probe::default()),
+        None => gpu::discover(&driver, &Probe::default()),
+    };
+    Ok(found?.inventory)
+}
+
+/// The same for a driver root alone, before there is a pool file.
+fn inventory_below(driver_root: &Path) -> Result<Inventory> {
+    Ok(gpu::discover(&DriverRoot::open(driver_root)?, &Probe::default())?.inventory)
+}
+
+fn run_config(pool_file: &Path, command: &ConfigCommand) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match command {
+        ConfigCommand::Init(arguments) => config::init(arguments, pool_file, inventory_below, &mut out),
+        ConfigCommand::Check => config::check(pool_file, inventory, &mut out),
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let pool_file = &arguments.config;
+    match &arguments.command {
+        Command::Status { json } => status::run(pool_file, *json)?,
+        Command::Release { container, force } => release::release(pool_file, container, *force)?,
+        Command::Reclaim { dry_run } => release::reclaim(pool_file, *dry_run)?,
+        Command::Discover { json } => discover::run(pool_file, *json)?,
+        Command::Why { container } => why::run(pool_file, container.as_deref())?,
+        Command::Config(command) => run_config(pool_file, command)?,
+        Command::Hook { stage } => return Ok(hook::unknown(stage)),
+    }
+    Ok(ExitCode::SUCCESS)
+}

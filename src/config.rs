@@ -1,15 +1,38 @@
 //! pool.toml: read strictly, every error at once, with line, column and remedy. Pure, except for
-//! [`read`], which opens the file and checks on the descriptor that it may be trusted.
+//! [`read`] and [`load`], which open the file and check on the descriptor that it may be trusted.
 
+use std::fs::File;
+use std::io::Read;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::gpu::{Gpu, Inventory};
+use crate::error::{Error, Exit, OrExit, Result};
+use crate::gpu::Gpu;
+use crate::trust::open_trusted;
 use crate::types::{Bytes, GpuUuid, PciAddress, Percent, TypeName, VgpuId};
+
+mod cut;
+mod document;
+mod parse;
+mod problem;
+mod propose;
+
+pub use parse::{parse, parse_recoverable};
+pub use problem::{Place, Problem, command, refusal};
+pub use propose::propose;
 
 /// Where the pool file is unless `--config` says otherwise. No environment variable moves it.
 pub const DEFAULT_PATH: &str = "/etc/vgpu/pool.toml";
+
+/// Where leases, inventory and log are kept unless the pool file says otherwise.
+pub const DEFAULT_STATE_DIR: &str = "/run/vgpu";
+
+/// The commented sample: every key with its default.
+pub const SAMPLE: &str = include_str!("../config/pool.toml");
+
+/// The largest pool file that is read, in bytes. A thousand GPUs need a tenth of it.
+const MAX_SIZE: u64 = 1 << 20;
 
 /// pool.toml as written: checked in itself, not yet held against the host's GPUs.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,8 +102,10 @@ pub struct GpuEntry {
     pub select: Select,
     /// What each is cut into, in the file's order.
     pub vgpus: Vec<(TypeName, u32)>,
-    /// Where the entry begins in the file, in bytes, for messages.
-    pub at: usize,
+    /// Where `select` is written, for messages.
+    pub at: Place,
+    /// Where `vgpus` is written, for messages.
+    pub vgpus_at: Place,
 }
 
 /// How an entry names its GPUs.
@@ -123,9 +148,127 @@ pub struct Vgpu {
     pub compute: Percent,
 }
 
-impl PoolFile {
-    /// Cuts the host's GPUs as the file says.
-    pub fn cut(&self, _inventory: &Inventory) -> Table {
-        todo!()
+impl Default for PoolFile {
+    /// What an empty file says.
+    fn default() -> Self {
+        Self {
+            state_dir: DEFAULT_STATE_DIR.into(),
+            driver_root: "/".into(),
+            request: RequestPolicy::default(),
+            policy: Policy::default(),
+            types: Vec::new(),
+            gpus: Vec::new(),
+        }
+    }
+}
+
+impl Default for RequestPolicy {
+    fn default() -> Self {
+        Self { default_type: None, allow_env: true, max_per_container: None }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            placement: Placement::Pack,
+            lock_timeout: Duration::from_secs(10),
+            overcommit: false,
+            allow_other_access: false,
+        }
+    }
+}
+
+/// Reads the pool file.
+///
+/// # Errors
+/// As [`load`]; and [`Exit::PoolFile`] with the first problem when the text is wrong.
+pub fn read(path: &Path) -> Result<PoolFile> {
+    parse(&load(path)?).map_err(|problems| refusal(path, &problems))
+}
+
+/// The text of the pool file, from a file that may be trusted.
+///
+/// # Errors
+/// [`Exit::PoolFile`] when there is none, [`Exit::Untrusted`] when anybody but root could have
+/// written it, and those of [`text_of`].
+pub fn load(path: &Path) -> Result<String> {
+    let missing = || {
+        let init = problem::command(path, "config init");
+        Error::new(Exit::PoolFile, format!("there is no {}; write one with `{init}`", path.display()))
+    };
+    text_of(open_trusted(path)?.ok_or_else(missing)?, path)
+}
+
+/// All of an opened pool file, whoever wrote it.
+///
+/// # Errors
+/// [`Exit::PoolFile`] when it is larger than 1 MiB or no UTF-8, [`Exit::Io`] when it cannot be read.
+pub fn text_of(file: File, path: &Path) -> Result<String> {
+    let shown = path.display();
+    let mut bytes = Vec::with_capacity(8 << 10);
+    file.take(MAX_SIZE + 1).read_to_end(&mut bytes).or_exit(Exit::Io, || format!("cannot read {shown}"))?;
+    if bytes.len() as u64 > MAX_SIZE {
+        let line = format!("{shown} is larger than 1 MiB, so it is not a pool file; see `--config`");
+        return Err(Error::new(Exit::PoolFile, line));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].split(|b| *b == b'\n').count();
+        Error::new(Exit::PoolFile, format!("{shown}:{line}: this is not UTF-8; save the file as UTF-8"))
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The host's i-th GPU.
+    pub(crate) fn gpu(i: u32, name: &str, memory: Option<u64>) -> Gpu {
+        Gpu {
+            uuid: format!("GPU-0000000{i}-0000-0000-0000-000000000000").parse().unwrap(),
+            pci: format!("0000:0{i}:00.0").parse().unwrap(),
+            minor: i,
+            name: name.into(),
+            memory: memory.map(Bytes),
+        }
+    }
+
+    fn trusted(text: &[u8]) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool.toml");
+        std::fs::write(&path, text).unwrap();
+        (directory, path)
+    }
+
+    fn refused(text: &[u8]) -> String {
+        let (_directory, path) = trusted(text);
+        let error = read(&path).unwrap_err();
+        assert_eq!(error.exit, Exit::PoolFile, "{error}");
+        error.to_string().replace(path.to_str().unwrap(), "pool.toml")
+    }
+
+    #[test]
+    #[ignore = "needs root: a pool file is trusted only when it is root's"]
+    fn a_file_is_read_or_refused_in_one_line() {
+        let (_directory, path) = trusted(SAMPLE.as_bytes());
+        assert_eq!(read(&path), Ok(parse(SAMPLE).unwrap()));
+        let line = "pool.toml:2:1: unknown key \"a\"; the keys here are state_dir, driver_root, request, policy, type, gpu";
+        assert_eq!(refused(b"\na = 1\n"), line);
+        let more = " (and 1 more: `vgpu --config pool.toml config check`)";
+        assert_eq!(refused(b"\na = 1\nb = 1\n"), format!("{line}{more}"));
+        assert_eq!(refused(b"a\n\xff\n"), "pool.toml:2: this is not UTF-8; save the file as UTF-8");
+        assert!(refused(&[b'#'; (1 << 20) + 1]).contains("larger than 1 MiB"));
+        let (_directory, path) = trusted(&[b'#'; 1 << 20]);
+        assert!(read(&path).is_ok());
+    }
+
+    #[test]
+    fn no_file_is_an_error_that_says_how_to_make_one() {
+        let error = read(Path::new("/etc/vgpu-is-not-here/pool.toml")).unwrap_err();
+        assert_eq!(error.exit, Exit::PoolFile);
+        assert_eq!(
+            error.to_string(),
+            "there is no /etc/vgpu-is-not-here/pool.toml; write one with `vgpu --config /etc/vgpu-is-not-here/pool.toml config init`"
+        );
     }
 }

@@ -23,6 +23,12 @@ pub enum Exit {
     PoolFile = 78,
 }
 
+impl Exit {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Usage, Self::Request, Self::Gpu, Self::Io, Self::NoneFree, Self::Untrusted, Self::PoolFile];
+}
+
 /// What went wrong, where, and what to do, in one line, with the exit code it ends in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -44,6 +50,15 @@ impl Error {
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// The same error, with what went wrong while undoing added.
+    #[must_use]
+    pub fn also(mut self, undone: Result<()>) -> Self {
+        if let Err(e) = undone {
+            self.message = format!("{}; while undoing: {e}", self.message);
+        }
         self
     }
 }
@@ -72,7 +87,7 @@ impl<T, E: fmt::Display> OrExit<T> for std::result::Result<T, E> {
 const SHOWN: usize = 64;
 
 /// Text from a container or a file, safe for a terminal and a log: quoted, control and
-/// non-ASCII characters escaped, cut after [`SHOWN`] characters.
+/// non-ASCII characters escaped, cut after 64 characters.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars().take(SHOWN) {

@@ -1,1 +1,241 @@
-//! hook
+//! What a container runtime calls: createRuntime (or prestart) before a container's program starts, and
+//! poststop after it ended. Only this file knows the order of the steps.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
+
+use crate::cgroup::OwnCgroups;
+use crate::config::{self, PoolFile, Table};
+use crate::container::Container;
+use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
+use crate::inject::live::{self, Entry};
+use crate::oci::{Bundle, State};
+use crate::pool::store::StateDir;
+use crate::pool::{self, Given, Lease, Offer, liveness};
+use crate::request::{self, Found, Source, Want};
+use crate::types::{DeviceNumber, GpuUuid};
+use crate::{access, inject, resolve};
+
+/// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// createRuntime, or prestart, which older runtimes call at the same moment.
+    CreateRuntime,
+    /// poststop
+    Poststop,
+}
+
+/// Serves one call of a runtime.
+pub fn run(stage: Stage, pool_file: &Path, state: &State) -> Result<()> {
+    match stage {
+        Stage::CreateRuntime => create_runtime(pool_file, state),
+        Stage::Poststop => poststop(pool_file, state),
+    }
+}
+
+/// Gives the container what it asks for, all of it, or fails and leaves nothing behind. A container that
+/// asks for nothing is left alone before anything of the host is looked at.
+fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
+    let config_json = read_config_json(&state.bundle)?;
+    let bundle = Bundle::parse(&config_json)?;
+    let Some(found) = request::find(&bundle) else { return Ok(()) };
+    let pool = config::read(pool_file)?;
+    if !may_ask(&found, &pool) {
+        return Ok(());
+    }
+    let request = found.check()?;
+    refuse_rootless()?;
+
+    let pid =
+        state.pid.ok_or_else(|| Error::new(Exit::Request, "the state names no process of the container"))?;
+    let container = Container::open(pid)?;
+    let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
+    let state_dir = StateDir::create(&pool.state_dir)?;
+    let host = Host::look(&pool, pool_file, &state_dir)?;
+    let want = request.want(&pool.request, &host.offered(&pool))?;
+    let rules = bundle.device_rules()?;
+    if !pool.policy.allow_other_access {
+        access::check(&bundle, &rules, &host.majors, &host.numbers())?;
+    }
+
+    let lease = Lease {
+        container: state.id.clone(),
+        bundle: state.bundle.clone(),
+        cgroup: cgroups.outermost().id(),
+        pid,
+        start_time: container.start_time,
+        since: Timestamp::now(),
+        vgpus: Vec::new(),
+    };
+    let mut rollback = Rollback::new(&state_dir, &pool);
+    let lease = grant(lease, &want, &host, &mut rollback)?;
+    let plan = resolve::plan(&lease, &host.inventory, &host.majors)?;
+    let open = live::open(plan, &host.driver, host.majors)?;
+    let allowed = rollback.opened(inject::allow_devices(&cgroups, &open.numbers(), &rules)?);
+    let others = if pool.policy.allow_other_access { Vec::new() } else { open.other_numbers() };
+    let birth = inject::confine(&cgroups, allowed, &others)?;
+    let root = bundle.root(&state.bundle)?;
+    live::inject(
+        &open,
+        &Entry {
+            container: &container,
+            root: &root,
+            mount_label: bundle.mount_label(),
+            birth,
+            allow_other_access: pool.policy.allow_other_access,
+        },
+    )?;
+    rollback.keep_all();
+    Ok(())
+}
+
+/// Frees what the container held, if no process of it is left: poststop may come late, when the container
+/// is running again under the same id (R01), or twice (R02), or for one that never had a lease.
+fn poststop(pool_file: &Path, state: &State) -> Result<()> {
+    // Without its config.json, which the engine may have removed by now, only the pool can tell.
+    if let Ok(config_json) = read_config_json(&state.bundle)
+        && let Ok(bundle) = Bundle::parse(&config_json)
+        && request::find(&bundle).is_none()
+    {
+        return Ok(());
+    }
+    let pool = config::read(pool_file)?;
+    let Some(state_dir) = StateDir::open(&pool.state_dir)? else { return Ok(()) };
+    if !state_dir.peek()?.iter().any(|lease| lease.container == state.id) {
+        return Ok(());
+    }
+    let mut locked = state_dir.lock(pool.policy.lock_timeout)?;
+    let (mut of_it, others): (Vec<_>, Vec<_>) =
+        locked.leases.drain(..).partition(|lease| lease.container == state.id);
+    let dead = liveness::remove_dead(&mut of_it)?;
+    locked.leases = others;
+    locked.leases.extend(of_it);
+    if dead.is_empty() { Ok(()) } else { locked.save() }
+}
+
+/// The largest config.json that is read, in bytes: many times what engines write.
+const CONFIG_LIMIT: u64 = 64 << 20;
+
+fn read_config_json(bundle: &Path) -> Result<Vec<u8>> {
+    let path = bundle.join("config.json");
+    let cannot = || format!("cannot read {}", quoted(&path.to_string_lossy()));
+    // A FIFO must not hold the hook up; for a regular file O_NONBLOCK means nothing.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::empty()).or_exit(Exit::Request, cannot)?;
+    let mut json = Vec::new();
+    File::from(file).take(CONFIG_LIMIT).read_to_end(&mut json).or_exit(Exit::Request, cannot)?;
+    Ok(json)
+}
+
+fn may_ask(found: &Found, pool: &PoolFile) -> bool {
+    found.source == Source::Annotations || pool.request.allow_env
+}
+
+/// In a user namespace there is no right to open devices for anybody, nor to enter what root has made.
+fn refuse_rootless() -> Result<()> {
+    let map = std::fs::read_to_string("/proc/self/uid_map")
+        .or_exit(Exit::Io, || "cannot read /proc/self/uid_map")?;
+    let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    if initial && rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::new(
+        Exit::Request,
+        "rootless containers cannot have vGPUs yet; start the container with an engine that runs as root",
+    ))
+}
+
+/// What a request is held against: the host's GPUs, and what the pool file cuts them into.
+struct Host {
+    driver: DriverRoot,
+    majors: Majors,
+    inventory: Inventory,
+    table: Table,
+    unusable: Vec<GpuUuid>,
+}
+
+impl Host {
+    fn look(pool: &PoolFile, pool_file: &Path, state_dir: &StateDir) -> Result<Self> {
+        let driver = DriverRoot::open(&pool.driver_root)?;
+        let found = gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
+        let inventory = found.inventory;
+        let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
+        let checks = inventory.check(&driver);
+        let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
+        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
+    }
+
+    /// The types that some GPU here is cut into.
+    fn offered<'a>(&self, pool: &'a PoolFile) -> Vec<&'a config::VgpuType> {
+        let cut = |kind: &config::VgpuType| {
+            self.table.gpus.iter().flat_map(|gpu| &gpu.vgpus).any(|vgpu| vgpu.id.kind == kind.name)
+        };
+        pool.types.iter().filter(|kind| cut(kind)).collect()
+    }
+
+    /// The numbers of the nodes that make a GPU reachable.
+    fn numbers(&self) -> Vec<DeviceNumber> {
+        let gpus = self.inventory.gpus.iter().map(|gpu| gpu.minor);
+        gpus.chain([255]).map(|minor| DeviceNumber { major: self.majors.nvidia, minor }).collect()
+    }
+}
+
+/// Records the container's lease: the one it has when it is asked for again, else a new one.
+fn grant(lease: Lease, want: &Want, host: &Host, rollback: &mut Rollback) -> Result<Lease> {
+    let offer = Offer { table: &host.table, unusable: &host.unusable, policy: &rollback.pool.policy };
+    let mut locked = rollback.state_dir.lock(rollback.pool.policy.lock_timeout)?;
+    let remove_dead = |leases: &mut Vec<Lease>| liveness::remove_dead(leases).map(|_| ());
+    match pool::give(&mut locked.leases, lease, want, &offer, remove_dead)? {
+        Given::Again(lease) => Ok(lease),
+        Given::New(lease) => {
+            locked.save()?;
+            rollback.granted = Some(lease.clone());
+            Ok(lease)
+        }
+    }
+}
+
+/// What has been done so far, undone when the hook fails, by an error or a panic.
+struct Rollback<'a> {
+    state_dir: &'a StateDir,
+    pool: &'a PoolFile,
+    granted: Option<Lease>,
+    opened: Option<inject::Undo<'a>>,
+}
+
+impl<'a> Rollback<'a> {
+    fn new(state_dir: &'a StateDir, pool: &'a PoolFile) -> Self {
+        Self { state_dir, pool, granted: None, opened: None }
+    }
+
+    fn opened(&mut self, undo: inject::Undo<'a>) -> &inject::Undo<'a> {
+        self.opened.insert(undo)
+    }
+
+    fn keep_all(mut self) {
+        self.granted = None;
+        self.opened = None;
+    }
+
+    fn release(&self, granted: &Lease) -> Result<()> {
+        let mut locked = self.state_dir.lock(self.pool.policy.lock_timeout)?;
+        locked.leases.retain(|lease| lease != granted);
+        locked.save()
+    }
+}
+
+impl Drop for Rollback<'_> {
+    fn drop(&mut self) {
+        let closed = self.opened.take().map_or(Ok(()), inject::Undo::undo);
+        let released = self.granted.take().map_or(Ok(()), |lease| self.release(&lease));
+        for error in [closed, released].into_iter().filter_map(Result::err) {
+            // The runtime ends the container now; with it go its cgroup and the lease's life.
+            eprintln!("vgpu: while undoing: {error}");
+        }
+    }
+}

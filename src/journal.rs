@@ -1,1 +1,84 @@
-//! journal
+//! Where an error is kept for whoever looks later, since some runtimes throw a hook's stderr away:
+//! one line in `state_dir/log` and one in syslog (promise P8). Writes nothing else.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use jiff::Timestamp;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use crate::error::Error;
+use crate::pool::store::StateDir;
+
+/// The log's name in the state directory, and that of the one before it.
+pub const LOG: &str = "log";
+/// See [`LOG`].
+pub const OLD_LOG: &str = "log.old";
+
+/// The log starts anew at this size, in bytes.
+const LOG_LIMIT: u64 = 1 << 20;
+
+/// syslog's facility "daemon" (3) and severity "error" (3), RFC 3164.
+const PRIORITY: u32 = 3 * 8 + 3;
+
+/// Keeps one error. That it cannot be kept is no error of its own: the line was on stderr already.
+pub fn record(state_dir: &Path, container: &str, error: &Error) {
+    let _ = to_log(state_dir, &line(Timestamp::now(), container, error));
+    let _ = to_syslog(container, error);
+}
+
+/// `2026-01-01T00:00:00Z web 75 no free vGPU: …`: time, container, exit code, message.
+fn line(now: Timestamp, container: &str, error: &Error) -> String {
+    format!("{now:.3} {container} {} {error}\n", error.exit as u8)
+}
+
+/// The container that a line of the log is about.
+pub fn container_of(line: &str) -> Option<&str> {
+    line.split(' ').nth(1)
+}
+
+fn to_log(state_dir: &Path, line: &str) -> io::Result<()> {
+    let dir = StateDir::create(state_dir).map_err(io::Error::other)?;
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+    let mut log = File::from(rustix::fs::openat(dir.fd(), LOG, flags, mode)?);
+    log.write_all(line.as_bytes())?;
+    if log.metadata()?.len() > LOG_LIMIT { start_anew(&dir, &log) } else { Ok(()) }
+}
+
+/// Of several that find the log full, only one moves it aside: the lock says who, the inode that nobody
+/// did before.
+fn start_anew(dir: &StateDir, log: &File) -> io::Result<()> {
+    rustix::fs::flock(log.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
+    let current = rustix::fs::statat(dir.fd(), LOG, rustix::fs::AtFlags::SYMLINK_NOFOLLOW)?;
+    if current.st_ino == log.metadata()?.ino() {
+        rustix::fs::renameat(dir.fd(), LOG, dir.fd(), OLD_LOG)?;
+    }
+    Ok(())
+}
+
+fn to_syslog(container: &str, error: &Error) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    // A log daemon that does not read must not hold a container up.
+    socket.set_nonblocking(true)?;
+    let pid = std::process::id();
+    socket.send_to(format!("<{PRIORITY}>vgpu[{pid}]: {container}: {error}").as_bytes(), "/dev/log")?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Exit;
+
+    #[test]
+    fn a_line_names_its_container() {
+        let line = line(Timestamp::UNIX_EPOCH, "web", &Error::new(Exit::NoneFree, "no free vGPU"));
+        assert_eq!(line, "1970-01-01T00:00:00.000Z web 75 no free vGPU\n");
+        assert_eq!(container_of(&line), Some("web"));
+    }
+}

@@ -14,10 +14,14 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`oci`], [`request`], [`config`], [`pool`], [`resolve`].
-//! Touch the kernel: [`gpu`] (reads), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
+//! Touch the kernel: [`gpu`] (reads), [`trust`] (opens), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
 
+pub mod access;
+pub mod cgroup;
 pub mod cli;
 pub mod config;
+pub mod container;
+pub mod device_rule;
 pub mod error;
 pub mod gpu;
 pub mod hook;
@@ -28,4 +32,5 @@ pub mod pool;
 pub mod request;
 pub mod resolve;
 pub mod sys;
+pub mod trust;
 pub mod types;

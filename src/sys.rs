@@ -1,4 +1,8 @@
 //! All `unsafe` of this package, behind safe functions. Everything below it talks to the kernel.
 
+pub mod access;
 pub mod bpf;
+pub mod clone;
 pub mod fds;
+pub mod mount;
+pub mod process;

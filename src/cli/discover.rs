@@ -1,10 +1,25 @@
-//! `vgpu discover`: what the host has, for people and for programs. Pure: prints what it is given.
+//! `vgpu discover`: reads what the host has, for the hooks, and prints it for people and for programs.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
-use crate::gpu::{Found, Gpu};
+use crate::config::{self, PoolFile};
+use crate::error::{Exit, OrExit, Result};
+use crate::gpu::{self, DriverRoot, Found, Gpu, Probe};
+use crate::pool::store::StateDir;
+
+/// Reads the host's GPUs anew and prints them. There need not be a pool file yet.
+pub fn run(pool_file: &Path, json: bool) -> Result<()> {
+    let pool = if pool_file.exists() { config::read(pool_file)? } else { PoolFile::default() };
+    let state_dir = StateDir::create(&pool.state_dir)?;
+    let driver = DriverRoot::open(&pool.driver_root)?;
+    let found = gpu::refresh(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
+    let mut out = io::stdout().lock();
+    let printed = if json { print_json(&found, &mut out) } else { print_table(&found, &mut out) };
+    printed.or_exit(Exit::Io, || "cannot print")
+}
 
 /// Prints a table and, below it, what was left out.
 pub fn print_table(found: &Found, out: &mut impl Write) -> io::Result<()> {

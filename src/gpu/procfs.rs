@@ -129,6 +129,11 @@ pub struct Majors {
 }
 
 impl Majors {
+    /// Is this the major of any of the driver's nodes?
+    pub fn owns(&self, major: u32) -> bool {
+        [Some(self.nvidia), self.uvm, self.caps].contains(&Some(major))
+    }
+
     /// Reads `proc/devices`.
     ///
     /// # Errors

@@ -1,0 +1,114 @@
+//! Other ways to a GPU than the lease: what the engine itself lets the container have. Pure.
+
+use crate::device_rule::{self, DeviceRule};
+use crate::error::{Error, Exit, Result, quoted};
+use crate::gpu::Majors;
+use crate::oci::Bundle;
+use crate::types::DeviceNumber;
+
+/// Hooks of NVIDIA's own toolkit, which serve `NVIDIA_VISIBLE_DEVICES`.
+const GPU_HOOKS: [&str; 3] = ["nvidia-container-runtime-hook", "nvidia-container-toolkit", "nvidia-ctk"];
+
+/// Values with which NVIDIA's toolkit exposes no GPU.
+const NO_DEVICES: [&str; 3] = ["", "void", "none"];
+
+/// A container with a lease that could reach more GPUs than that is refused: [`Exit::Request`].
+/// `nodes` are the numbers of the driver's nodes on this host.
+pub fn check(bundle: &Bundle, rules: &[DeviceRule], majors: &Majors, nodes: &[DeviceNumber]) -> Result<()> {
+    match other_way(bundle, rules, majors, nodes) {
+        Some(what) => Err(refusal(&what)),
+        None => Ok(()),
+    }
+}
+
+/// The error for a container that could reach more than its lease.
+pub fn refusal(what: &str) -> Error {
+    let message = format!(
+        "the container would see GPUs beside its lease: {what}; start it without --privileged, --device and other GPU hooks, or set allow_other_access = true in pool.toml"
+    );
+    Error::new(Exit::Request, message)
+}
+
+fn other_way(
+    bundle: &Bundle,
+    rules: &[DeviceRule],
+    majors: &Majors,
+    nodes: &[DeviceNumber],
+) -> Option<String> {
+    let by_rule = || nodes.iter().find(|number| device_rule::allows(rules, **number));
+    if let Some(number) = by_rule() {
+        return Some(format!("its device rules allow {number}"));
+    }
+    let of_driver = |major: i64| u32::try_from(major).is_ok_and(|major| majors.owns(major));
+    let node = bundle.devices().iter().find(|device| device.major.is_some_and(of_driver));
+    if let Some(node) = node {
+        return Some(format!("it is given the node {}", quoted(&node.path)));
+    }
+    let mount = bundle.mount_sources().find(|source| source.starts_with("/dev/nvidia"));
+    if let Some(source) = mount {
+        return Some(format!("{} is mounted into it", quoted(source)));
+    }
+    let visible = bundle.env("NVIDIA_VISIBLE_DEVICES").filter(|value| !NO_DEVICES.contains(value))?;
+    let hook = bundle.hook_paths().find(|path| is_gpu_hook(path))?;
+    let (hook, visible) = (quoted(hook), quoted(visible));
+    Some(format!("hook {hook} serves its NVIDIA_VISIBLE_DEVICES={visible} (set that to void)"))
+}
+
+fn is_gpu_hook(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    GPU_HOOKS.iter().any(|hook| name.strip_suffix(".real").unwrap_or(name) == *hook)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAJORS: Majors = Majors { nvidia: 195, uvm: Some(511), caps: None };
+
+    fn ask(json: &str) -> Option<String> {
+        let bundle = Bundle::parse(json.as_bytes()).unwrap();
+        let rules = bundle.device_rules().unwrap();
+        let nodes = [0, 1, 255].map(|minor| DeviceNumber { major: 195, minor });
+        other_way(&bundle, &rules, &MAJORS, &nodes)
+    }
+
+    fn rules(json: &str) -> Option<String> {
+        ask(&format!(r#"{{"linux":{{"resources":{{"devices":{json}}}}}}}"#))
+    }
+
+    #[test]
+    fn rules_that_open_a_gpu() {
+        assert_eq!(rules(r#"[{"allow":false,"access":"rwm"}]"#), None);
+        assert_eq!(
+            rules(r#"[{"allow":false},{"allow":true,"type":"c","major":1,"minor":3,"access":"rwm"}]"#),
+            None
+        );
+        assert_eq!(rules(r#"[{"allow":false},{"allow":true,"type":"c","access":"m"}]"#), None);
+        assert_eq!(rules(r#"[{"allow":true,"access":"rwm"}]"#).unwrap(), "its device rules allow 195:0");
+        let one = r#"[{"allow":false},{"allow":true,"type":"c","major":195,"minor":1,"access":"rw"}]"#;
+        assert_eq!(rules(one).unwrap(), "its device rules allow 195:1");
+    }
+
+    #[test]
+    fn nodes_and_mounts() {
+        let node = r#"{"linux":{"devices":[{"path":"/dev/x","type":"c","major":195,"minor":0}]}}"#;
+        assert_eq!(ask(node).unwrap(), r#"it is given the node "/dev/x""#);
+        let mount = r#"{"mounts":[{"destination":"/x","source":"/dev/nvidia0","type":"bind"}]}"#;
+        assert_eq!(ask(mount).unwrap(), r#""/dev/nvidia0" is mounted into it"#);
+    }
+
+    #[test]
+    fn another_hook_with_a_request_of_its_own() {
+        let with = |hook: &str, value: &str| {
+            ask(&format!(
+                r#"{{"process":{{"env":["NVIDIA_VISIBLE_DEVICES={value}"]}},"hooks":{{"prestart":[{{"path":"/usr/bin/{hook}"}}]}}}}"#
+            ))
+        };
+        assert!(
+            with("nvidia-container-runtime-hook", "all").unwrap().contains("NVIDIA_VISIBLE_DEVICES=\"all\"")
+        );
+        assert_eq!(with("nvidia-container-runtime-hook", "void"), None);
+        assert_eq!(with("nvidia-container-runtime-hook", ""), None);
+        assert_eq!(with("other-hook", "all"), None);
+    }
+}

@@ -1,0 +1,445 @@
+//! A plan brought into a created container, from an OCI hook: after the runtime has mounted the root file
+//! system and set the device cgroup, before pivot_root (row A7).
+//!
+//! Everything enters fd to fd. What goes in is opened, checked and cloned on the host; a forked child
+//! enters the container's mount namespace, attaches it and never comes back. Inside, targets resolve
+//! beneath the container's root, and nothing is mounted where it would reach the host. The one path that
+//! is opened again inside is the root itself, checked by device and inode.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::thread::LinkNameSpaceType;
+
+use crate::container::{Container, RootIds};
+use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::gpu::{DriverRoot, Majors};
+use crate::inject::child::{self, Birth};
+use crate::inject::mounts::MountTable;
+use crate::resolve::{Node, Plan};
+use crate::sys;
+use crate::types::DeviceNumber;
+
+/// A plan whose every part is open: nothing is looked up by path again.
+#[derive(Debug)]
+pub struct Open {
+    nodes: Vec<OpenNode>,
+    others: Vec<OpenNode>,
+    lease_json: String,
+    majors: Majors,
+}
+
+#[derive(Debug)]
+struct OpenNode {
+    name: String,
+    number: DeviceNumber,
+    fd: OwnedFd,
+}
+
+/// Opens what a plan names below the driver root. Optional nodes that are not there are left out (R08); a
+/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`].
+pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
+    let each = |nodes: &[Node]| -> Result<Vec<OpenNode>> {
+        nodes.iter().filter_map(|node| open_node(node, driver).transpose()).collect()
+    };
+    let others = plan.others.iter().filter_map(|node| open_node(node, driver).ok().flatten());
+    Ok(Open {
+        nodes: each(&plan.nodes)?,
+        // A GPU that nobody can open here needs no keeping out.
+        others: others.collect(),
+        lease_json: plan.lease_json,
+        majors,
+    })
+}
+
+fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
+    let path = format!("dev/{}", node.name);
+    let fd = match driver.open_below(&path, OFlags::PATH | OFlags::NOFOLLOW) {
+        Err(Errno::NOENT) if node.optional => return Ok(None),
+        opened => opened.or_exit(Exit::Gpu, || {
+            format!(
+                "cannot open {}; `nvidia-modprobe -u -c=0` on the host makes the nodes",
+                driver.shown(&path)
+            )
+        })?,
+    };
+    let stat =
+        rustix::fs::fstat(&fd).or_exit(Exit::Gpu, || format!("cannot look at {}", driver.shown(&path)))?;
+    if device_number(&stat) != Some(node.number) {
+        let message = format!("{} is not the driver's character device {}", driver.shown(&path), node.number);
+        return Err(Error::new(Exit::Gpu, message));
+    }
+    Ok(Some(OpenNode { name: node.name.clone(), number: node.number, fd }))
+}
+
+fn device_number(stat: &Stat) -> Option<DeviceNumber> {
+    let character = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    character.then(|| DeviceNumber {
+        major: rustix::fs::major(stat.st_rdev),
+        minor: rustix::fs::minor(stat.st_rdev),
+    })
+}
+
+impl Open {
+    /// The device numbers that the container's cgroup must allow.
+    pub fn numbers(&self) -> Vec<DeviceNumber> {
+        self.nodes.iter().map(|node| node.number).collect()
+    }
+
+    /// Those of the host's other GPUs, which it must not.
+    pub fn other_numbers(&self) -> Vec<DeviceNumber> {
+        self.others.iter().map(|node| node.number).collect()
+    }
+}
+
+/// How a container is entered.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// The container.
+    pub container: &'a Container,
+    /// Its root file system's path on the host.
+    pub root: &'a Path,
+    /// Its SELinux label.
+    pub mount_label: Option<&'a str>,
+    /// How the child gets into its cgroup.
+    pub birth: Birth<'a>,
+    /// pool.toml's `allow_other_access`: the host's other GPUs need not be closed.
+    pub allow_other_access: bool,
+}
+
+/// Mounts all that was opened into the container, and reads back that it is there. Done already for this
+/// container (a hook may be listed twice), it changes nothing.
+pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
+    let clones = open.nodes.iter().map(clone_node).collect::<Result<Vec<_>>>()?;
+    let ids = entry.container.root_ids()?;
+    let inside = Inside {
+        open,
+        clones,
+        lease: lease_tmpfs(&open.lease_json, ids, entry.mount_label)?,
+        mounts: entry.container.mounts()?,
+        root: Root::open(entry.root)?,
+        ids,
+        allow_other_access: entry.allow_other_access,
+        // Only a child that is in the container's cgroup can read back what that allows.
+        read_back_access: !matches!(entry.birth, Birth::Beside),
+    };
+    let namespace = entry.container.mount_namespace()?;
+    child::run(entry.birth, || {
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
+            .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
+        inside.attach()
+    })
+}
+
+/// A detached, private mount of one node: not the path that was checked, but the very file.
+fn clone_node(node: &OpenNode) -> Result<OwnedFd> {
+    let flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let at = || format!("cannot clone the mount of /dev/{} (Linux 5.12 or later is needed)", node.name);
+    let tree = rustix::mount::open_tree(&node.fd, c"", flags).or_exit(Exit::Io, at)?;
+    let set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+    sys::mount::set_private_with(&tree, set, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV)
+        .or_exit(Exit::Io, at)?;
+    Ok(tree)
+}
+
+/// The detached tmpfs that becomes `/dev/vgpu`, with `lease.json` in it.
+fn lease_tmpfs(json: &str, ids: RootIds, label: Option<&str>) -> Result<OwnedFd> {
+    let make = || -> std::io::Result<OwnedFd> {
+        let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "source", "vgpu")?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "0755")?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "size", "1m")?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "uid", ids.uid.to_string())?;
+        rustix::mount::fsconfig_set_string(fs.as_fd(), "gid", ids.gid.to_string())?;
+        if let Some(label) = label.filter(|_| Path::new("/sys/fs/selinux/enforce").exists()) {
+            rustix::mount::fsconfig_set_string(fs.as_fd(), "context", label)?;
+        }
+        rustix::mount::fsconfig_create(fs.as_fd())?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let mount = rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&mount, "lease.json", flags, Mode::empty())?;
+        rustix::fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
+        let (uid, gid) = (rustix::fs::Uid::from_raw(ids.uid), rustix::fs::Gid::from_raw(ids.gid));
+        rustix::fs::fchown(&file, Some(uid), Some(gid))?;
+        File::from(file).write_all(json.as_bytes())?;
+        Ok(mount)
+    };
+    make().or_exit(Exit::Io, || "cannot make the tmpfs for /dev/vgpu (Linux 5.12 or later is needed)")
+}
+
+/// The container's root directory: by which path, and which directory that is.
+struct Root {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Root {
+    /// Follows the path once, on the host; from here on it is the canonical one.
+    fn open(path: &Path) -> Result<Self> {
+        let path = path.canonicalize();
+        let path =
+            path.or_exit(Exit::Request, || "cannot find the container's root file system (root.path)")?;
+        let (_, stat) = open_root(&path)?;
+        Ok(Self { path, device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    /// The same directory in the mount namespace that the process is in now.
+    fn open_here(&self) -> Result<OwnedFd> {
+        let (fd, stat) = open_root(&self.path)?;
+        if (stat.st_dev, stat.st_ino) == (self.device, self.inode) {
+            return Ok(fd);
+        }
+        let path = quoted(&self.path.to_string_lossy());
+        let message =
+            format!("{path} is another directory in the container's mount namespace than on the host");
+        Err(Error::new(Exit::Request, message))
+    }
+}
+
+fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty())
+        .and_then(|fd| rustix::fs::fstat(&fd).map(|stat| (fd, stat)));
+    opened
+        .or_exit(Exit::Io, || format!("cannot open the container's root {}", quoted(&path.to_string_lossy())))
+}
+
+/// What the child works with inside the container's mount namespace.
+struct Inside<'a> {
+    open: &'a Open,
+    clones: Vec<OwnedFd>,
+    lease: OwnedFd,
+    mounts: MountTable,
+    root: Root,
+    ids: RootIds,
+    allow_other_access: bool,
+    read_back_access: bool,
+}
+
+/// The container's `/dev`: its directory and the mount that holds it.
+struct Dev {
+    fd: OwnedFd,
+    mount: u64,
+}
+
+impl Inside<'_> {
+    fn attach(&self) -> Result<()> {
+        let root = self.root.open_here()?;
+        let dev = self.dev(&root)?;
+        if !self.is_attached(&dev)? {
+            self.attach_lease(&dev)?;
+            for (node, clone) in self.open.nodes.iter().zip(&self.clones) {
+                let target = self.mount_point(&dev, &node.name)?;
+                move_onto(clone, &target, &node.name)?;
+            }
+            self.cover_foreign_nodes(&dev)?;
+            sys::mount::set_private_with(&self.lease, libc::MOUNT_ATTR_RDONLY, 0)
+                .or_exit(Exit::Io, || "cannot make /dev/vgpu read-only")?;
+        }
+        self.read_back(&root)
+    }
+
+    /// `/dev` beneath the root, wherever symbolic links in the image take it there, if it may hold mounts.
+    fn dev(&self, root: &OwnedFd) -> Result<Dev> {
+        let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY).or_exit(
+            Exit::Request,
+            || "the container has no usable /dev; add the tmpfs that engines mount there",
+        )?;
+        let dev = Dev { mount: mount_id(&fd)?, fd };
+        self.mounts.may_hold(dev.mount, &self.root.path, mount_id(root)?).map_err(|reason| {
+            let remedy = "mounting there would reach the host. Leave that bind mount or propagation out";
+            Error::new(Exit::Request, format!("the container's /dev {reason}; {remedy}"))
+        })?;
+        Ok(dev)
+    }
+
+    /// Has an earlier call for this container done all this? Then a tmpfs that nothing outside the root
+    /// shows is mounted at `/dev/vgpu`, with this lease.json in it, word for word.
+    fn is_attached(&self, dev: &Dev) -> Result<bool> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(vgpu) = rustix::fs::openat(&dev.fd, "vgpu", flags, Mode::empty()) else { return Ok(false) };
+        let mount = mount_id(&vgpu)?;
+        if mount == dev.mount || self.mounts.may_hold(mount, &self.root.path, dev.mount).is_err() {
+            return Ok(false);
+        }
+        // Whatever was copied up from the image into such a tmpfs, nobody swaps it now.
+        let stat = rustix::fs::statat(&vgpu, "lease.json", AtFlags::SYMLINK_NOFOLLOW);
+        if !stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {
+            return Ok(false);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let cannot = || "cannot read /dev/vgpu/lease.json";
+        let file = rustix::fs::openat(&vgpu, "lease.json", flags, Mode::empty()).or_exit(Exit::Io, cannot)?;
+        let mut text = Vec::new();
+        let limit = self.open.lease_json.len() as u64 + 1;
+        File::from(file).take(limit).read_to_end(&mut text).or_exit(Exit::Io, cannot)?;
+        Ok(text == self.open.lease_json.as_bytes())
+    }
+
+    fn attach_lease(&self, dev: &Dev) -> Result<()> {
+        sys::process::create_files_as(self.ids.uid, self.ids.gid);
+        let made = rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
+        sys::process::create_files_as(0, 0);
+        if !matches!(made, Ok(()) | Err(Errno::EXIST)) {
+            made.or_exit(Exit::Io, || "cannot make /dev/vgpu in the container")?;
+        }
+        let target = self.existing(dev, "vgpu", FileType::Directory)?;
+        move_onto(&self.lease, &target, "vgpu")
+    }
+
+    /// A file to mount a node on: made, or what the image has there as long as that is no symbolic link.
+    fn mount_point(&self, dev: &Dev, name: &str) -> Result<OwnedFd> {
+        sys::process::create_files_as(self.ids.uid, self.ids.gid);
+        let made = rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0);
+        sys::process::create_files_as(0, 0);
+        if !matches!(made, Ok(()) | Err(Errno::EXIST)) {
+            made.or_exit(Exit::Io, || format!("cannot make the mount point /dev/{name} in the container"))?;
+        }
+        self.existing(dev, name, FileType::RegularFile)
+    }
+
+    /// What is at `/dev/<name>`, if it is a directory where one is wanted and a file or character device
+    /// where a file is wanted, and not itself something mounted.
+    fn existing(&self, dev: &Dev, name: &str, wanted: FileType) -> Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&dev.fd, name, flags, Mode::empty())
+            .or_exit(Exit::Io, || format!("cannot open /dev/{name} in the container"))?;
+        let stat = rustix::fs::fstat(&fd).or_exit(Exit::Io, || format!("cannot look at /dev/{name}"))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let device = wanted == FileType::RegularFile && kind == FileType::CharacterDevice;
+        if kind != wanted && !device {
+            let what = if kind == FileType::Symlink { "a symbolic link" } else { "in the way" };
+            let message = format!("the container's /dev/{name} is {what}; remove it from the image");
+            return Err(Error::new(Exit::Request, message));
+        }
+        if mount_id(&fd)? != dev.mount {
+            let message =
+                format!("something is mounted at the container's /dev/{name} already; leave it out");
+            return Err(Error::new(Exit::Request, message));
+        }
+        Ok(fd)
+    }
+
+    /// Covers nodes of the driver that the image brings in `/dev` and the lease does not grant. They could
+    /// not be opened anyway (device cgroup), but a program that looks around should not find them.
+    fn cover_foreign_nodes(&self, dev: &Dev) -> Result<()> {
+        if self.allow_other_access {
+            return Ok(());
+        }
+        let names = self.foreign_nodes(dev)?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        rustix::fs::mknodat(&self.lease, "hidden", FileType::RegularFile, Mode::empty(), 0)
+            .or_exit(Exit::Io, || "cannot make /dev/vgpu/hidden")?;
+        for name in names {
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            let cover = rustix::mount::open_tree(&self.lease, c"hidden", flags)
+                .map_err(std::io::Error::from)
+                .and_then(|cover| {
+                    sys::mount::set_private_with(&cover, libc::MOUNT_ATTR_RDONLY, 0).map(|()| cover)
+                })
+                .or_exit(Exit::Io, || format!("cannot cover /dev/{name} in the container"))?;
+            move_onto(&cover, &self.existing(dev, &name, FileType::RegularFile)?, &name)?;
+        }
+        Ok(())
+    }
+
+    fn foreign_nodes(&self, dev: &Dev) -> Result<Vec<String>> {
+        let cannot = || "cannot list the container's /dev";
+        let list = beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot)?;
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot)? {
+            let entry = entry.or_exit(Exit::Io, cannot)?;
+            if !matches!(entry.file_type(), FileType::CharacterDevice | FileType::Unknown) {
+                continue;
+            }
+            let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => continue,
+                stat => stat.or_exit(Exit::Io, cannot)?,
+            };
+            let Some(number) = device_number(&stat) else { continue };
+            let granted = self.open.nodes.iter().any(|node| node.number == number);
+            if self.open.majors.owns(number.major) && !granted {
+                let name = entry.file_name().to_str().map_err(|_| {
+                    let message = "the image has a GPU node in /dev whose name is not UTF-8; remove it";
+                    Error::new(Exit::Request, message)
+                })?;
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Looks again, through the root: every node is there and may be opened, those of other GPUs may not.
+    fn read_back(&self, root: &OwnedFd) -> Result<()> {
+        for node in &self.open.nodes {
+            let there = beneath(root, &format!("dev/{}", node.name), OFlags::PATH | OFlags::NOFOLLOW)
+                .and_then(rustix::fs::fstat);
+            if there.ok().as_ref().and_then(device_number) != Some(node.number) {
+                let message = format!("/dev/{} did not arrive in the container", node.name);
+                return Err(Error::new(Exit::Io, message));
+            }
+            if self.read_back_access && !may_open(node)? {
+                let message = format!(
+                    "a cgroup above the container's denies device {} (/dev/{}); allow it there (systemd: DeviceAllow= of the slice)",
+                    node.number, node.name
+                );
+                return Err(Error::new(Exit::Request, message));
+            }
+        }
+        if self.read_back_access && !self.allow_other_access {
+            for node in &self.open.others {
+                if may_open(node)? {
+                    return Err(crate::access::refusal(&format!(
+                        "its device cgroup allows /dev/{}",
+                        node.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Does the device cgroup of this process let the node be opened?
+fn may_open(node: &OpenNode) -> Result<bool> {
+    match sys::access::may_read_and_write(&node.fd) {
+        Ok(()) => Ok(true),
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => Ok(false),
+        Err(e) => Err(Error::new(Exit::Io, format!("cannot check access to /dev/{}: {e}", node.name))),
+    }
+}
+
+/// How often a path is looked up again while somebody renames along the way.
+const LOOKUPS: usize = 1000;
+
+/// Opens a path that resolves beneath a directory as if that were the root, through no magic link.
+fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let open = || rustix::fs::openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+    // The kernel gives up with EAGAIN when a rename may have moved ".." out of the root meanwhile.
+    (1..LOOKUPS).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
+}
+
+fn mount_id(fd: &OwnedFd) -> Result<u64> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+    let stat = stat.or_exit(Exit::Io, || "cannot ask for a mount's id (Linux 5.12 or later is needed)")?;
+    Ok(stat.stx_mnt_id)
+}
+
+fn move_onto(mount: &OwnedFd, target: &OwnedFd, name: &str) -> Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(mount, c"", target, c"", flags)
+        .or_exit(Exit::Io, || format!("cannot mount /dev/{name} in the container"))
+}

@@ -1,0 +1,328 @@
+//! P1, P3 and P4 hold for any sequence of requests, deaths, releases and edits of the pool file.
+//! Pure: a model decides who is alive; no process and no file is involved.
+
+use proptest::prelude::*;
+use vgpu::cgroup::{CgroupId, Hierarchy};
+use vgpu::config::{CutGpu, Placement, Policy, Table, Vgpu};
+use vgpu::error::Exit;
+use vgpu::gpu::Gpu;
+use vgpu::pool::{Given, Held, Lease, Offer, give};
+use vgpu::request::Want;
+use vgpu::types::{Bytes, GpuUuid, TypeName, VgpuId};
+
+const GIB: u64 = 1 << 30;
+const GPU_MEMORY: u64 = 40 * GIB;
+const KINDS: [&str; 3] = ["small", "large", "odd"];
+
+fn uuid(n: usize) -> GpuUuid {
+    format!("GPU-00000000-0000-0000-0000-00000000000{n}").parse().unwrap()
+}
+
+fn kind(n: usize) -> TypeName {
+    KINDS[n].parse().unwrap()
+}
+
+/// How one GPU is cut: per type (how many, memory in GiB, compute), within the GPU.
+type Cut = [(u32, u64, i64); 3];
+
+fn cut() -> impl Strategy<Value = Cut> {
+    let one = (0..5_u32, 1..20_u64, 1..50_i64);
+    [one.clone(), one.clone(), one].prop_map(|mut cut| {
+        let (mut memory, mut compute) = (40, 100);
+        for (n, gib, percent) in &mut cut {
+            *n = (*n).min((memory / *gib) as u32).min((compute / *percent) as u32);
+            memory -= u64::from(*n) * *gib;
+            compute -= i64::from(*n) * *percent;
+        }
+        cut
+    })
+}
+
+fn table(cuts: &[Cut]) -> Table {
+    let gpus = cuts.iter().enumerate().map(|(g, cut)| CutGpu {
+        gpu: Gpu {
+            uuid: uuid(g),
+            pci: format!("0000:0{g}:00.0").parse().unwrap(),
+            minor: g as u32,
+            name: "NVIDIA Test".into(),
+            memory: Some(Bytes(GPU_MEMORY)),
+        },
+        vgpus: (0..3).flat_map(|k| vgpus(g, k, cut[k])).collect(),
+    });
+    Table { gpus: gpus.collect(), absent: Vec::new() }
+}
+
+fn vgpus(gpu: usize, k: usize, (count, gib, percent): (u32, u64, i64)) -> impl Iterator<Item = Vgpu> {
+    (0..count).map(move |n| Vgpu {
+        id: VgpuId { gpu: uuid(gpu), kind: kind(k), n },
+        memory: Bytes(gib * GIB),
+        compute: percent.try_into().unwrap(),
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Start { id: usize, count: u32, kind: Option<usize> },
+    AskAgain { id: usize },
+    Die { id: usize },
+    Poststop { id: usize },
+    Edit { cuts: Vec<Cut> },
+    Break { gpu: Option<usize> },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..8_usize, 1..5_u32, proptest::option::of(0..3_usize))
+            .prop_map(|(id, count, kind)| Step::Start { id, count, kind }),
+        1 => (0..8_usize).prop_map(|id| Step::AskAgain { id }),
+        3 => (0..8_usize).prop_map(|id| Step::Die { id }),
+        2 => (0..8_usize).prop_map(|id| Step::Poststop { id }),
+        1 => proptest::collection::vec(cut(), 0..4).prop_map(|cuts| Step::Edit { cuts }),
+        1 => proptest::option::of(0..3_usize).prop_map(|gpu| Step::Break { gpu }),
+    ]
+}
+
+/// A host: what is recorded, and, beside it, the truth about who is alive.
+struct Host {
+    policy: Policy,
+    table: Table,
+    unusable: Vec<GpuUuid>,
+    leases: Vec<Lease>,
+    alive: Vec<Lease>,
+    next_pid: u32,
+}
+
+impl Host {
+    fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Start { id, count, kind: k } => self.start(*id, *count, *k),
+            Step::AskAgain { id } => self.ask_again(*id),
+            Step::Die { id } => self.alive.retain(|lease| lease.container != container(*id)),
+            Step::Poststop { id } => {
+                let alive = &self.alive;
+                self.leases.retain(|lease| lease.container != container(*id) || alive.contains(lease));
+            }
+            Step::Edit { cuts } => self.table = table(cuts),
+            Step::Break { gpu } => self.unusable = gpu.iter().map(|gpu| uuid(*gpu)).collect(),
+        }
+    }
+
+    fn give(&mut self, lease: Lease, want: &Want) -> vgpu::error::Result<Given> {
+        let offer = Offer { table: &self.table, unusable: &self.unusable, policy: &self.policy };
+        let alive = &self.alive;
+        give(&mut self.leases, lease, want, &offer, |leases| {
+            leases.retain(|lease| alive.contains(lease));
+            Ok(())
+        })
+    }
+
+    fn start(&mut self, id: usize, count: u32, k: Option<usize>) {
+        self.next_pid += 1;
+        let lease = fresh(id, self.next_pid);
+        let kinds = k.map_or_else(|| (0..3).map(kind).collect(), |k| vec![kind(k)]);
+        let want = Want { count: count.to_string().parse().unwrap(), kinds };
+        match self.give(lease, &want) {
+            Ok(Given::New(lease)) => {
+                self.check_given(&lease, &want);
+                self.alive.push(lease);
+            }
+            Ok(Given::Again(_)) => panic!("a new run was taken for an old one"),
+            Err(e) => {
+                assert_eq!(e.exit, Exit::NoneFree);
+                if let [kind] = &want.kinds[..] {
+                    let could: u64 = self.could_give(kind).iter().sum();
+                    assert!(
+                        could < u64::from(count),
+                        "refused {count} of {kind} while {could} could be given"
+                    );
+                }
+            }
+        }
+    }
+
+    /// P2 and the choice itself: as many as asked for, of the type, on as many GPUs as possible.
+    fn check_given(&self, lease: &Lease, want: &Want) {
+        let count = want.count.get() as usize;
+        assert_eq!(lease.vgpus.len(), count);
+        for held in &lease.vgpus {
+            assert!(want.kinds.contains(&held.id.kind));
+            assert!(!self.unusable.contains(&held.id.gpu));
+            let cut = self.table.gpus.iter().flat_map(|cut| &cut.vgpus);
+            assert!(
+                cut.clone().any(|v| (&v.id, v.memory, v.compute) == (&held.id, held.memory, held.compute))
+            );
+        }
+    }
+
+    /// Per GPU, how many of a type an ideal pool could give now, counted by hand.
+    fn could_give(&self, kind: &TypeName) -> Vec<u64> {
+        let usable = self.table.gpus.iter().filter(|cut| !self.unusable.contains(&cut.gpu.uuid));
+        let per_gpu = usable.map(|cut| {
+            let held = || self.alive.iter().flat_map(|lease| &lease.vgpus);
+            let here = || held().filter(|held| held.id.gpu == cut.gpu.uuid);
+            let memory = GPU_MEMORY - here().map(|held| held.memory.0).sum::<u64>();
+            let compute = 100 - here().map(|held| held.compute.get()).sum::<u32>();
+            let idle = cut.vgpus.iter().filter(|v| v.id.kind == *kind && held().all(|held| held.id != v.id));
+            let idle: Vec<_> = idle.collect();
+            let Some(one) = idle.first() else { return 0 };
+            let fit = (memory / one.memory.0).min(u64::from(compute / one.compute.get()));
+            fit.min(idle.len() as u64)
+        });
+        per_gpu.collect()
+    }
+
+    fn ask_again(&mut self, id: usize) {
+        let Some(running) = self.alive.iter().find(|lease| lease.container == container(id)).cloned() else {
+            return;
+        };
+        let mut question = running.clone();
+        question.vgpus.clear();
+        let want = Want { count: "1".parse().unwrap(), kinds: vec![kind(0)] };
+        assert_eq!(self.give(question, &want), Ok(Given::Again(running)));
+    }
+
+    fn check(&self) {
+        let held: Vec<&Held> = self.leases.iter().flat_map(|lease| &lease.vgpus).collect();
+        for (n, one) in held.iter().enumerate() {
+            assert!(held[n + 1..].iter().all(|other| other.id != one.id), "P1: {} leased twice", one.id);
+        }
+        for gpu in 0..4 {
+            let here = || held.iter().filter(|held| held.id.gpu == uuid(gpu));
+            assert!(here().map(|held| held.memory.0).sum::<u64>() <= GPU_MEMORY, "P4: memory of GPU {gpu}");
+            assert!(here().map(|held| held.compute.get()).sum::<u32>() <= 100, "P4: compute of GPU {gpu}");
+        }
+        for lease in &self.alive {
+            assert!(self.leases.contains(lease), "a living container lost its lease");
+        }
+    }
+}
+
+fn container(id: usize) -> vgpu::types::ContainerId {
+    format!("c{id}").parse().unwrap()
+}
+
+fn fresh(id: usize, pid: u32) -> Lease {
+    Lease {
+        container: container(id),
+        bundle: "/b".into(),
+        cgroup: CgroupId {
+            hierarchy: Hierarchy::V2,
+            path: format!("/c{id}").parse().unwrap(),
+            inode: u64::from(pid),
+        },
+        pid,
+        start_time: u64::from(pid),
+        since: jiff::Timestamp::UNIX_EPOCH,
+        vgpus: Vec::new(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_keeps_the_promises(
+        cuts in proptest::collection::vec(cut(), 1..4),
+        steps in proptest::collection::vec(step(), 1..60),
+        spread in any::<bool>(),
+    ) {
+        let policy = Policy {
+            placement: if spread { Placement::Spread } else { Placement::Pack },
+            lock_timeout: std::time::Duration::from_secs(10),
+            overcommit: false,
+            allow_other_access: false,
+        };
+        let mut host = Host {
+            policy, table: table(&cuts), unusable: vec![], leases: vec![], alive: vec![], next_pid: 0,
+        };
+        for step in &steps {
+            host.apply(step);
+            host.check();
+        }
+    }
+}
+
+fn two_gpus() -> Table {
+    table(&[[(4, 10, 25), (0, 1, 1), (0, 1, 1)]; 2])
+}
+
+fn choose(placement: Placement, leases: &[Lease], table: &Table, count: &str) -> Vec<String> {
+    let policy = Policy {
+        placement,
+        lock_timeout: std::time::Duration::ZERO,
+        overcommit: false,
+        allow_other_access: false,
+    };
+    let offer = Offer { table, unusable: &[], policy: &policy };
+    let want = Want { count: count.parse().unwrap(), kinds: vec![kind(0)] };
+    let chosen = offer.choose(leases, &want).unwrap();
+    let short = |held: &Held| format!("{}:{}", held.id.gpu.as_str().chars().last().unwrap(), held.id.n);
+    chosen.iter().map(short).collect()
+}
+
+fn holding(table: &Table, vgpus: &[(usize, usize)]) -> Lease {
+    let held = vgpus.iter().map(|(gpu, n)| {
+        let v = &table.gpus[*gpu].vgpus[*n];
+        Held { id: v.id.clone(), memory: v.memory, compute: v.compute }
+    });
+    Lease { vgpus: held.collect(), ..fresh(7, 99) }
+}
+
+#[test]
+fn the_vgpus_of_one_container_go_to_different_gpus() {
+    for placement in [Placement::Pack, Placement::Spread] {
+        assert_eq!(choose(placement, &[], &two_gpus(), "3"), ["0:0", "1:0", "0:1"]);
+    }
+}
+
+#[test]
+fn pack_fills_a_gpu_before_it_opens_the_next() {
+    let table = two_gpus();
+    let busy = [holding(&table, &[(1, 0)])];
+    assert_eq!(choose(Placement::Pack, &busy, &table, "1"), ["1:1"]);
+    assert_eq!(choose(Placement::Spread, &busy, &table, "1"), ["0:0"]);
+}
+
+#[test]
+fn what_the_pool_file_no_longer_knows_still_counts() {
+    let old = table(&[[(2, 15, 50), (0, 1, 1), (0, 1, 1)]]);
+    let retired = [holding(&old, &[(0, 0), (0, 1)])];
+    let new = table(&[[(0, 1, 1), (4, 10, 25), (0, 1, 1)]]);
+    let policy = |overcommit| Policy {
+        placement: Placement::Pack,
+        lock_timeout: std::time::Duration::ZERO,
+        overcommit,
+        allow_other_access: false,
+    };
+    let want = Want { count: "1".parse().unwrap(), kinds: vec![kind(1)] };
+    let refusal = Offer { table: &new, unusable: &[], policy: &policy(false) }.choose(&retired, &want);
+    let refusal = refusal.unwrap_err().to_string();
+    assert!(
+        refusal.contains("free: 0 large; 4 more are idle, but what is leased leaves no room"),
+        "{refusal}"
+    );
+    assert!(Offer { table: &new, unusable: &[], policy: &policy(true) }.choose(&retired, &want).is_ok());
+}
+
+#[test]
+fn a_refusal_says_what_is_free_and_who_holds_the_rest() {
+    let table = two_gpus();
+    let leases = [Lease { container: "web".parse().unwrap(), ..holding(&table, &[(0, 0), (0, 1), (1, 0)]) }];
+    let policy = Policy {
+        placement: Placement::Pack,
+        lock_timeout: std::time::Duration::ZERO,
+        overcommit: false,
+        allow_other_access: false,
+    };
+    let unusable = [uuid(1)];
+    let offer = Offer { table: &table, unusable: &unusable, policy: &policy };
+    let want = Want { count: "3".parse().unwrap(), kinds: vec![kind(0)] };
+    assert_eq!(
+        offer.choose(&leases, &want).unwrap_err().to_string(),
+        format!(
+            "no free vGPU: asked for 3 of type small; free: 2 small; unusable: {}; held by web (3); \
+             see `vgpu status`, or stop one of them",
+            uuid(1)
+        )
+    );
+}
