@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::container::{Builder, Container};
 use common::host::{Gpu, Host, MAJOR, make_node};
 use common::probe::{self, Opened, Probe};
-use common::runtime::{Runtime, WITH_BUNDLE};
+use common::runtime::WITH_BUNDLE;
 
 /// What every container with a lease has in `/dev`, and its GPUs' nodes.
 fn nodes(host: &Host, gpus: &[&Gpu]) -> BTreeMap<String, (u32, u32)> {
@@ -81,7 +81,7 @@ const PATHS: [&str; 7] = [
 ];
 
 on_every_runtime! {
-    /// Also where the engine confines nothing: see [`Runtime::confines_mapped`].
+    /// Also where the engine confines nothing: see `Runtime::confines_mapped`.
     fn a_container_has_exactly_what_it_asked_for(cgroups, runtime) {
         let host = Host::new(cgroups);
         for mapped in [false, true].into_iter() {
