@@ -6,9 +6,9 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::container::{Builder, Container};
-use common::host::{Gpu, Host, MAJOR, make_node};
+use common::host::{Gpu, Host, MAJOR, MEMORY, make_node};
 use common::probe::{self, Opened, Probe};
-use common::runtime::{Runtime, WITH_BUNDLE};
+use common::runtime::WITH_BUNDLE;
 
 /// What every container with a lease has in `/dev`, and its GPUs' nodes.
 fn nodes(host: &Host, gpus: &[&Gpu]) -> BTreeMap<String, (u32, u32)> {
@@ -81,7 +81,7 @@ const PATHS: [&str; 7] = [
 ];
 
 on_every_runtime! {
-    /// Also where the engine confines nothing: see [`Runtime::confines_mapped`].
+    /// Also where the engine confines nothing: see `Runtime::confines_mapped`.
     fn a_container_has_exactly_what_it_asked_for(cgroups, runtime) {
         let host = Host::new(cgroups);
         for mapped in [false, true].into_iter() {
@@ -119,6 +119,21 @@ on_every_runtime! {
             let state: Vec<_> = std::fs::read_dir(host.state_dir()).expect("the state directory").collect();
             assert!(state.is_empty(), "{state:?}");
         }
+    }
+}
+
+/// With the driver's library on the host the index is NVML's, and the memory of a GPU is known.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn the_drivers_library_does_not_confuse_index_and_minor() {
+    for (cgroups, runtime) in WITH_BUNDLE {
+        let host = Host::builder(cgroups).nvml().build();
+        let container = smuggled(host.container(runtime))
+            .annotation("vgpu.count", "1")
+            .args(&probe::argv(&PATHS))
+            .build();
+        assert_sees_its_lease(&container, &probe::parse(&container.run().ok().stdout), 1);
+        assert_eq!(host.status()["gpus"][0]["memory"], MEMORY);
     }
 }
 

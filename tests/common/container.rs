@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use super::probe::{self, Probe};
 use super::rootfs;
 use super::runtime::{Runtime, State, Step, containers_conf};
 use super::view::script;
-use super::wait::Process;
+use super::wait::{DEADLINE, Process};
 
 /// A change to the root file system, or to config.json.
 type Furnish<'h> = Box<dyn FnOnce(&Path) + 'h>;
@@ -293,7 +294,22 @@ impl Container<'_> {
 
     /// Runs another process in it.
     pub fn exec(&self, args: &[&str]) -> Output {
+        if self.description.mapped {
+            self.executed();
+        }
         self.step(Step::Exec(args))
+    }
+
+    /// Returns once its first process is its own program, and no longer the runtime's: until then crun cannot
+    /// enter a container that has mappings (EPERM), and `crun start` returns before. execve(2) tells nobody
+    /// that it is done: asking again is the event.
+    fn executed(&self) {
+        let exe = format!("/proc/{}/exe", self.pid());
+        let end = Instant::now() + DEADLINE;
+        while !fs::read_link(&exe).expect("a living process").ends_with("busybox") {
+            assert!(Instant::now() < end, "{} did not execute its program in {DEADLINE:?}", self.id);
+            std::thread::yield_now();
+        }
     }
 
     /// What a process in it sees; `paths` are opened.
@@ -340,9 +356,9 @@ impl Container<'_> {
     /// Removes it as soon as its runtime has noticed that it stopped. containerd and podman notice when their
     /// helper has reaped the first process and told them, and offer nothing to wait on: asking again is the event.
     fn delete_stopped(&self) -> Output {
-        let end = std::time::Instant::now() + super::wait::DEADLINE;
+        let end = Instant::now() + DEADLINE;
         while self.state().is_some_and(|state| state.status != "stopped") {
-            assert!(std::time::Instant::now() < end, "{} did not stop: {:?}", self.id, self.state());
+            assert!(Instant::now() < end, "{} did not stop: {:?}", self.id, self.state());
         }
         self.delete()
     }
