@@ -2,7 +2,7 @@
 # Installs the programs that `make lint` or `make test` need and that are missing (Debian, Ubuntu).
 # Changes nothing when all are there.
 #
-#   tests/setup.sh lint|test
+#   tests/setup.sh lint|demo|test
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 missing=
@@ -21,6 +21,10 @@ case ${1-} in
 lint)
     need shellcheck shellcheck
     ;;
+demo)
+    need runc runc
+    need_static_busybox
+    ;;
 test)
     need runc runc
     need crun crun
@@ -36,7 +40,7 @@ test)
     need_static_busybox
     ;;
 *)
-    echo "usage: tests/setup.sh lint|test" >&2
+    echo "usage: tests/setup.sh lint|demo|test" >&2
     exit 64
     ;;
 esac
