@@ -186,6 +186,27 @@ fn r19_nodes_with_odd_names() {
     }
 }
 
+/// An image that would have the hook mount without end: each node is one name more of the same file.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r19_more_nodes_than_any_host_has() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let nodes = |root: &Path, count: u32| {
+        let dev = root.join("dev");
+        make_node(&dev.join("0"), MAJOR, 9);
+        (1..count).for_each(|n| fs::hard_link(dev.join("0"), dev.join(n.to_string())).expect("link"));
+    };
+    for (count, says) in [(256, None), (257, Some("more than 256 nodes"))] {
+        let image = attacked(&host, Runtime::Runc).furnish(|root| nodes(root, count));
+        let outcome = outside.attack(&image.tweak(without_dev).build(), "nodes");
+        match says {
+            Some(says) => outcome.assert_refused(says, "nodes"),
+            None => assert_eq!(outcome, Outcome::Started),
+        }
+    }
+}
+
 /// What the host has, bound to places where the hook works.
 #[test]
 #[ignore = "needs root: starts containers"]

@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::LinkNameSpaceType;
@@ -227,6 +227,11 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
 /// What covers other GPUs' nodes, in `/dev/vgpu`.
 const HIDDEN: &CStr = c"hidden";
 
+const CANNOT_LIST: fn() -> &'static str = || "cannot list the container's /dev";
+
+/// More nodes than that are no host's, but an attempt to have mounts made without end.
+const MOST_HIDDEN: usize = 256;
+
 /// What the child works with inside the container's mount namespace.
 struct Inside<'a> {
     open: &'a Open,
@@ -384,30 +389,41 @@ impl Inside<'_> {
         if self.allow_other_access {
             return Ok(Vec::new());
         }
-        let cannot = || "cannot list the container's /dev";
-        let list = beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot)?;
+        let list =
+            beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, CANNOT_LIST)?;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot)? {
-            let entry = entry.or_exit(Exit::Io, cannot)?;
-            // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
-            if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
-                continue;
-            }
-            let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => continue,
-                stat => stat.or_exit(Exit::Io, cannot)?,
-            };
-            let Some(number) = device_number(&stat) else { continue };
-            let granted = self.open.nodes.iter().any(|node| node.number == number);
-            if self.open.majors.owns(number.major) && !granted {
-                let name = entry.file_name().to_str().map_err(|_| {
-                    let message = "the image has a GPU node in /dev whose name is not UTF-8; remove it";
-                    Error::new(Exit::Request, message)
-                })?;
-                names.push(name.to_owned());
+        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, CANNOT_LIST)? {
+            names.extend(self.foreign_node(dev, &entry.or_exit(Exit::Io, CANNOT_LIST)?)?);
+            if names.len() > MOST_HIDDEN {
+                let message =
+                    format!("the image has more than {MOST_HIDDEN} nodes of GPUs in /dev; remove them");
+                return Err(Error::new(Exit::Request, message));
             }
         }
         Ok(names)
+    }
+
+    /// Its name, if it is one.
+    fn foreign_node(&self, dev: &Dev, entry: &DirEntry) -> Result<Option<String>> {
+        // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
+        if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
+            return Ok(None);
+        }
+        let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            stat => stat.or_exit(Exit::Io, CANNOT_LIST)?,
+        };
+        let foreign = |number: &DeviceNumber| {
+            self.open.majors.owns(number.major) && !self.open.nodes.iter().any(|node| node.number == *number)
+        };
+        if device_number(&stat).filter(foreign).is_none() {
+            return Ok(None);
+        }
+        let name = entry.file_name().to_str().map_err(|_| {
+            let message = "the image has a GPU node in /dev whose name is not UTF-8; remove it";
+            Error::new(Exit::Request, message)
+        })?;
+        Ok(Some(name.to_owned()))
     }
 
     /// Looks again, through the root: the lease is there, every node is and may be opened, those of other
