@@ -25,9 +25,12 @@ pub mod cgroup;
 pub mod command;
 pub mod container;
 pub mod host;
+pub mod parked;
 pub mod probe;
 pub mod rootfs;
 pub mod runtime;
+pub mod seed;
+pub mod strace;
 pub mod view;
 pub mod wait;
 
