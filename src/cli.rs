@@ -18,6 +18,7 @@ use crate::config::DEFAULT_PATH;
 use crate::config::{PoolFile, Table};
 use crate::error::{Exit, Result};
 use crate::gpu::{self, DriverRoot, Inventory, Probe};
+use crate::journal;
 use crate::pool::Lease;
 use crate::pool::store::StateDir;
 
@@ -104,7 +105,7 @@ pub fn main() -> ExitCode {
     match run(&arguments) {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("vgpu: {e}");
+            journal::say(&e);
             ExitCode::from(e.exit as u8)
         }
     }

@@ -34,7 +34,8 @@ pub fn asked(arguments: &[OsString]) -> Option<(PathBuf, Stage)> {
 
 /// What there is to say about any other stage.
 pub fn unknown(stage: &str) -> ExitCode {
-    eprintln!("vgpu: there is nothing to do at hook stage {}; use createRuntime and poststop", quoted(stage));
+    let stage = quoted(stage);
+    journal::say(format_args!("there is nothing to do at hook stage {stage}; use createRuntime and poststop"));
     ExitCode::from(Exit::Usage as u8)
 }
 
@@ -48,7 +49,7 @@ pub fn main(pool_file: &Path, stage: Stage) -> ExitCode {
     }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("vgpu: {e}");
+            journal::say(&e);
             journal::record(&state_dir(pool_file), &container, &e);
             ExitCode::from(e.exit as u8)
         }
