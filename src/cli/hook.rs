@@ -35,7 +35,9 @@ pub fn asked(arguments: &[OsString]) -> Option<(PathBuf, Stage)> {
 /// What there is to say about any other stage.
 pub fn unknown(stage: &str) -> ExitCode {
     let stage = quoted(stage);
-    journal::say(format_args!("there is nothing to do at hook stage {stage}; use createRuntime and poststop"));
+    journal::say(format_args!(
+        "there is nothing to do at hook stage {stage}; use createRuntime and poststop"
+    ));
     ExitCode::from(Exit::Usage as u8)
 }
 

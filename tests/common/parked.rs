@@ -92,6 +92,12 @@ impl Parked<'_> {
         self.process.pid()
     }
 
+    /// Starts a hook for it.
+    pub fn hook(&self, stage: &str) -> Running {
+        let state = if stage == "poststop" { self.stopped() } else { self.created() };
+        self.host.view().start(&self.host.hook(stage), state.as_bytes())
+    }
+
     /// The OCI state that a createRuntime hook gets.
     pub fn created(&self) -> String {
         json!({ "ociVersion": "1.0.2", "id": self.id, "status": "created", "pid": self.pid(), "bundle": self.bundle })
@@ -100,7 +106,8 @@ impl Parked<'_> {
 
     /// The OCI state that a poststop hook gets.
     pub fn stopped(&self) -> String {
-        json!({ "ociVersion": "1.0.2", "id": self.id, "status": "stopped", "bundle": self.bundle }).to_string()
+        json!({ "ociVersion": "1.0.2", "id": self.id, "status": "stopped", "bundle": self.bundle })
+            .to_string()
     }
 
     /// Its `/dev`, as this process can open it.
@@ -124,7 +131,7 @@ impl Parked<'_> {
     }
 
     /// Ends it as a runtime does: kills all that is in its cgroup, and removes that. Done again, it is nothing.
-    pub fn end(&mut self) {
+    pub fn end(&self) {
         for pid in processes(&self.cgroup) {
             // One that has ended meanwhile is as good.
             let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
