@@ -52,6 +52,15 @@ impl Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
+
+    /// The same error, with what went wrong while undoing added.
+    #[must_use]
+    pub fn also(mut self, undone: Result<()>) -> Self {
+        if let Err(e) = undone {
+            self.message = format!("{}; while undoing: {e}", self.message);
+        }
+        self
+    }
 }
 
 impl fmt::Display for Error {
@@ -78,7 +87,7 @@ impl<T, E: fmt::Display> OrExit<T> for std::result::Result<T, E> {
 const SHOWN: usize = 64;
 
 /// Text from a container or a file, safe for a terminal and a log: quoted, control and
-/// non-ASCII characters escaped, cut after [`SHOWN`] characters.
+/// non-ASCII characters escaped, cut after 64 characters.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars().take(SHOWN) {

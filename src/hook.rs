@@ -8,7 +8,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 
-use crate::cgroup;
+use crate::cgroup::OwnCgroups;
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
@@ -48,15 +48,16 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     if !may_ask(&found, &pool) {
         return Ok(());
     }
+    let request = found.check()?;
     refuse_rootless()?;
 
     let pid =
         state.pid.ok_or_else(|| Error::new(Exit::Request, "the state names no process of the container"))?;
     let container = Container::open(pid)?;
-    let cgroup = cgroup::of_container(container.proc())?;
+    let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
     let host = Host::look(&pool, pool_file, &state_dir)?;
-    let want = found.check()?.want(&pool.request, &host.offered(&pool))?;
+    let want = request.want(&pool.request, &host.offered(&pool))?;
     let rules = bundle.device_rules()?;
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
@@ -65,7 +66,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let lease = Lease {
         container: state.id.clone(),
         bundle: state.bundle.clone(),
-        cgroup: cgroup.id(),
+        cgroup: cgroups.outermost().id(),
         pid,
         start_time: container.start_time,
         since: Timestamp::now(),
@@ -75,9 +76,9 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let lease = grant(lease, &want, &host, &mut rollback)?;
     let plan = resolve::plan(&lease, &host.inventory, &host.majors)?;
     let open = live::open(plan, &host.driver, host.majors)?;
-    let allowed = rollback.opened(inject::allow_devices(&cgroup, &open.numbers(), &rules)?);
+    let allowed = rollback.opened(inject::allow_devices(&cgroups, &open.numbers(), &rules)?);
     let others = if pool.policy.allow_other_access { Vec::new() } else { open.other_numbers() };
-    let birth = inject::confine(&cgroup, allowed, &others)?;
+    let birth = inject::confine(&cgroups, allowed, &others)?;
     let root = bundle.root(&state.bundle)?;
     live::inject(
         &open,

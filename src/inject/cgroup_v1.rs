@@ -34,10 +34,7 @@ pub struct Undo<'d> {
 pub fn allow<'d>(dir: &'d Dir, devices: &[DeviceNumber]) -> Result<Undo<'d>> {
     let mut undo = Undo { dir, added: vec![], ruled: false };
     let Err(e) = add(&mut undo, devices) else { return Ok(undo) };
-    Err(match undo.undo() {
-        Ok(()) => e,
-        Err(also) => Error::new(e.exit, format!("{e}; {also}")),
-    })
+    Err(e.also(undo.undo()))
 }
 
 fn add(undo: &mut Undo<'_>, devices: &[DeviceNumber]) -> Result<()> {
