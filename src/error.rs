@@ -53,6 +53,13 @@ impl Error {
         self
     }
 
+    /// The same error, with what to do about it after the cause.
+    #[must_use]
+    pub fn remedy(mut self, what: &str) -> Self {
+        self.message = format!("{}; {what}", self.message);
+        self
+    }
+
     /// The same error, with what went wrong while undoing added.
     #[must_use]
     pub fn also(mut self, undone: Result<()>) -> Self {

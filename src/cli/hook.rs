@@ -54,7 +54,8 @@ fn parse_stage(stage: &str) -> Result<Stage> {
         "poststop" => Ok(Stage::Poststop),
         _ => {
             let stage = quoted(stage);
-            let message = format!("there is nothing to do at hook stage {stage}; use createRuntime and poststop");
+            let message =
+                format!("there is nothing to do at hook stage {stage}; use createRuntime and poststop");
             Err(Error::new(Exit::Usage, message))
         }
     }
@@ -73,7 +74,8 @@ fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
 fn read_state() -> Result<State> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        let message = "a container runtime calls `vgpu hook`, with the container's state on stdin; see hooks/";
+        let message =
+            "a container runtime calls `vgpu hook`, with the container's state on stdin; see hooks/";
         return Err(Error::new(Exit::Usage, message));
     }
     let mut json = Vec::new();
@@ -108,8 +110,7 @@ mod tests {
 
     #[test]
     fn everything_else_is_the_parsers() {
-        for arguments in
-            [&["vgpu"][..], &["vgpu", "hook"], &["vgpu", "hook", "--help"], &["vgpu", "status"]]
+        for arguments in [&["vgpu"][..], &["vgpu", "hook"], &["vgpu", "hook", "--help"], &["vgpu", "status"]]
         {
             assert_eq!(ask(arguments), None);
         }
