@@ -126,12 +126,21 @@ fn r03_a_container_outlives_its_init() {
 }
 
 on_every_runtime! {
-    /// runc 5182: after a poststart hook has failed, poststop never comes. The end of the container frees.
+    /// runc 5182: after a poststart hook has failed, poststop never comes. Whether it does depends on the runtime
+    /// and its version (crun even lets the container go on), so here it is left out: the end alone frees.
     fn r04_a_failed_poststart_frees(cgroups, runtime) {
         let host = host_with_one_vgpu(cgroups);
-        let container = asking(&host, runtime).hook("poststart", &["/bin/false"]).build();
-        let output = container.up();
-        eprintln!("{output}\nstate {:?} poststop {:?} poststart {:?}", container.state(), container.hook_codes("poststop"), container.hook_codes("poststart"));
+        let asking = asking(&host, runtime).without_hooks_of("poststop");
+        let container = asking.hook("poststart", &["/bin/false"]).build();
+        container.up();
+        assert_eq!(container.hook_codes("createRuntime"), [0]);
+        let running = container.state().is_some_and(|state| state.status == "running");
+        if running {
+            assert_taken_by(&host, runtime, &container.oci_id());
+            let init = Process::of(container.pid());
+            init.kill();
+            init.ended();
+        }
         assert_free(&host, runtime);
     }
 }
