@@ -1,6 +1,6 @@
 //! Who holds what, as `vgpu status` tells it and as the next request finds it.
 
-use super::container::Builder;
+use super::container::{Builder, Container};
 use super::host::{Gpu, Host};
 use super::runtime::Runtime;
 use super::view::Cgroups;
@@ -38,15 +38,21 @@ pub fn assert_free(host: &Host, runtime: Runtime) {
 /// The next request is refused, and told who has the vGPU.
 #[track_caller]
 pub fn assert_taken_by(host: &Host, runtime: Runtime, holder: &str) {
-    let next = asking(host, runtime).build();
-    next.up().fails();
-    let said = next.hook_stderr("createRuntime");
-    assert_eq!(next.hook_codes("createRuntime"), [75], "{said}");
+    let said = assert_refused(&asking(host, runtime).build(), 75);
     // Engines show the first 12 digits of their long hexadecimal ids, and so does vgpu.
     let shown = if holder.len() == 64 { &holder[..12] } else { holder };
     assert!(said.contains(shown), "{said}");
-    next.delete_force();
     assert_eq!(holders(host), [holder]);
+}
+
+/// The container is not started because its hook exits so. What the hook said.
+#[track_caller]
+pub fn assert_refused(container: &Container, exit: i32) -> String {
+    let output = container.up().fails();
+    let said = container.hook_stderr("createRuntime");
+    assert_eq!(container.hook_codes("createRuntime"), [exit], "{said}{output}");
+    container.delete_force();
+    said
 }
 
 /// The containers that hold something, dead or alive, the first lease first.

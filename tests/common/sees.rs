@@ -19,13 +19,16 @@ pub const PATHS: [&str; 9] = [
     "/opt/gpu2",
 ];
 
-/// Nodes that an image brings, where nobody looks for them.
+/// Nodes that an image brings, where nobody looks for them: one for each GPU of the host.
 pub fn smuggled(builder: Builder<'_>) -> Builder<'_> {
+    let gpus = &builder.host().gpus;
     builder.furnish(|root| {
-        for minor in 0..3 {
-            make_node(&root.join(format!("opt/gpu{minor}")), MAJOR, minor);
-        }
+        gpus.iter().for_each(|gpu| make_node(&root.join(&elsewhere(gpu)[1..]), MAJOR, gpu.minor))
     })
+}
+
+fn elsewhere(gpu: &Gpu) -> String {
+    format!("/opt/gpu{}", gpu.minor)
 }
 
 /// What every container with a lease has in `/dev`, and its GPUs' nodes.
@@ -59,11 +62,12 @@ pub fn assert_sees_its_lease<'h>(container: &'h Container, sees: &Probe, count: 
     let gpus = leased(container, sees);
     assert_eq!(gpus.len(), count);
     assert_eq!(sees.nodes, nodes(container.host(), &gpus));
+    let of = |path: &str, gpu: &Gpu| path == gpu.node() || path == elsewhere(gpu);
     for (path, opened) in &sees.opened {
-        let elsewhere = |gpu: &&Gpu| *path == format!("/opt/gpu{}", gpu.minor);
-        let expected = match (sees.nodes.contains_key(path), path.starts_with("/opt")) {
+        let granted = sees.nodes.contains_key(path) || gpus.iter().any(|gpu| of(path, gpu));
+        let brought = container.host().gpus.iter().any(|gpu| *path == elsewhere(gpu));
+        let expected = match (granted, brought) {
             (true, _) => Opened::Allowed,
-            (false, true) if gpus.iter().any(elsewhere) => Opened::Allowed,
             (false, true) => Opened::Forbidden,
             (false, false) => Opened::Absent,
         };
