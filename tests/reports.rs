@@ -512,7 +512,7 @@ impl Failure {
         match self {
             Self::StateFile => "cannot write",
             Self::Node => "nvidia-uvm: No such file",
-            Self::Cgroup => "denies it",
+            Self::Cgroup => "a cgroup above denies it",
             Self::MountPoint => "/dev/nvidiactl is a symbolic link",
             Self::Dev => "is mounted from the host",
         }
@@ -752,14 +752,12 @@ on_every_runtime! {
     /// was made for it.
     fn r23_uid_and_gid_mappings_work(cgroups, runtime) {
         let host = Host::new(cgroups);
-        for count in [1, 2] {
-            let asking = host.container(runtime).annotation("vgpu.count", &count.to_string());
-            let container = smuggled(asking).mapped().build();
-            container.up().ok();
-            assert_sees_its_lease(&container, &container.probe(&PATHS), count);
-            let owners = container.exec(&["stat", "-c", "%u:%g", "/dev/vgpu", "/dev/vgpu/lease.json"]).ok();
-            assert_eq!(owners.stdout, "0:0\n0:0\n");
-            container.down().ok();
+        let asking = |count| smuggled(host.container(runtime)).mapped().annotation("vgpu.count", count);
+        for (text, count) in [("1", 1), ("2", 2)] {
+            let container = asking(text).args(&probe::argv(&PATHS)).build();
+            assert_sees_its_lease(&container, &probe::parse(&container.run().ok().stdout), count);
         }
+        let owners = ["stat", "-c", "%u:%g", "/dev/vgpu", "/dev/vgpu/lease.json"];
+        assert_eq!(asking("1").args(&owners).build().run().ok().stdout, "0:0\n0:0\n");
     }
 }

@@ -79,9 +79,10 @@ fn explain(dir: &Dir, rule: &DeviceRule, e: &io::Error) -> Error {
         let list = Dir::open(Hierarchy::V1Devices, path).and_then(|dir| list(&dir));
         list.is_ok_and(|list| !list.iter().any(|had| had.covers(number(rule), rule.access)))
     };
-    let at_fault = path.ancestors().rev().find(lacks).filter(|_| e.kind() == io::ErrorKind::PermissionDenied);
-    let message = match at_fault {
-        None => failed,
+    let message = match path.ancestors().rev().find(lacks) {
+        _ if e.kind() != io::ErrorKind::PermissionDenied => failed,
+        // A list of what is denied is not shown.
+        None => format!("{failed}; a cgroup above denies it: start the container beneath another cgroup"),
         Some(ancestor) => format!(
             "{failed}; its ancestor {ancestor} denies it: write \"{rule}\" to that cgroup's devices.allow, \
              or start the container beneath another cgroup"
