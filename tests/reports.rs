@@ -512,7 +512,7 @@ impl Failure {
         match self {
             Self::StateFile => "cannot write",
             Self::Node => "nvidia-uvm: No such file",
-            Self::Cgroup => "a cgroup above denies it",
+            Self::Cgroup => "one of its ancestors denies it",
             Self::MountPoint => "/dev/nvidiactl is a symbolic link",
             Self::Dev => "is mounted from the host",
         }

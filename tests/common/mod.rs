@@ -27,10 +27,13 @@ pub mod command;
 pub mod container;
 pub mod host;
 pub mod leases;
+pub mod parked;
 pub mod probe;
 pub mod rootfs;
 pub mod runtime;
+pub mod seed;
 pub mod sees;
+pub mod strace;
 pub mod view;
 pub mod wait;
 
