@@ -195,7 +195,7 @@ fn r06_a_failed_release_heals() {
                 container.down();
                 assert_eq!(container.hook_codes("poststop"), [trouble.exit()], "{trouble:?}");
                 trouble.end(&host, held);
-                assert_eq!(holders(&host), std::slice::from_ref(&id));
+                assert_eq!(holders(&host), [id.as_str()]);
                 if reclaims {
                     let vgpu = format!("{}/whole/0", host.gpus[0].uuid);
                     assert_eq!(host.vgpu(&["reclaim"]).ok().stdout, format!("freed {vgpu} of {id}\n"));
