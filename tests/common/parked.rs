@@ -40,10 +40,29 @@ impl<'h> Lot<'h> {
 
     /// Makes a container of this id, which no other has or had on this host.
     pub fn park(&self, id: &str) -> Parked<'h> {
-        let cgroup = format!("{}/{}/{id}", devices(self.host), self.host.name());
-        let seen = self.host.view().path(&cgroup);
-        fs::create_dir(&seen).expect("a cgroup");
-        deny_all(self.host, &seen);
+        self.park_in(id, &[id])
+    }
+
+    /// The same as crun does it under systemd: in a cgroup beneath the scope that systemd made for it. Both
+    /// have rules, as newer versions write them.
+    pub fn park_in_scope(&self, id: &str) -> Parked<'h> {
+        let file = self.bundle.join("config.json");
+        let mut config: serde_json::Value =
+            serde_json::from_slice(&fs::read(&file).expect("config.json")).expect("JSON");
+        config["linux"]["cgroupsPath"] = format!("{}:parked:{id}", self.host.name()).into();
+        fs::write(file, config.to_string()).expect("config.json");
+        self.park_in(id, &[&format!("parked-{id}.scope"), "container"])
+    }
+
+    fn park_in(&self, id: &str, cgroups: &[&str]) -> Parked<'h> {
+        let mut cgroup = format!("{}/{}", devices(self.host), self.host.name());
+        let mut seen = self.host.view().path(&cgroup);
+        for name in cgroups {
+            cgroup = format!("{cgroup}/{name}");
+            seen.push(name);
+            fs::create_dir(&seen).expect("a cgroup");
+            deny_all(self.host, &seen);
+        }
         let root = self.bundle.join("rootfs");
         let (park, root) = (script("park.sh"), root.to_str().expect("UTF-8").to_owned());
         let unshare = ["unshare", "--mount", "--propagation", "private", "sh"];
@@ -102,6 +121,12 @@ impl Parked<'_> {
     pub fn stopped(&self) -> String {
         json!({ "ociVersion": "1.0.2", "id": self.id, "status": "stopped", "bundle": self.bundle })
             .to_string()
+    }
+
+    /// Moves its first process to the cgroup above.
+    pub fn move_up(&self) {
+        let above = self.cgroup.parent().expect("a cgroup above").join("cgroup.procs");
+        fs::write(above, self.pid().to_string()).expect("cgroup.procs");
     }
 
     /// Its `/dev`, as this process can open it.
