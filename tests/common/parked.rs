@@ -40,10 +40,29 @@ impl<'h> Lot<'h> {
 
     /// Makes a container of this id, which no other has or had on this host.
     pub fn park(&self, id: &str) -> Parked<'h> {
-        let cgroup = format!("{}/{}/{id}", devices(self.host), self.host.name());
-        let seen = self.host.view().path(&cgroup);
-        fs::create_dir(&seen).expect("a cgroup");
-        deny_all(self.host, &seen);
+        self.park_in(id, &[id])
+    }
+
+    /// The same as crun does it under systemd: in a cgroup beneath the scope that systemd made for it. Both
+    /// have rules, as newer versions write them.
+    pub fn park_in_scope(&self, id: &str) -> Parked<'h> {
+        let file = self.bundle.join("config.json");
+        let mut config: serde_json::Value =
+            serde_json::from_slice(&fs::read(&file).expect("config.json")).expect("JSON");
+        config["linux"]["cgroupsPath"] = format!("{}:parked:{id}", self.host.name()).into();
+        fs::write(file, config.to_string()).expect("config.json");
+        self.park_in(id, &[&format!("parked-{id}.scope"), "container"])
+    }
+
+    fn park_in(&self, id: &str, cgroups: &[&str]) -> Parked<'h> {
+        let mut cgroup = format!("{}/{}", devices(self.host), self.host.name());
+        let mut seen = self.host.view().path(&cgroup);
+        for name in cgroups {
+            cgroup = format!("{cgroup}/{name}");
+            seen.push(name);
+            fs::create_dir(&seen).expect("a cgroup");
+            deny_all(self.host, &seen);
+        }
         let root = self.bundle.join("rootfs");
         let (park, root) = (script("park.sh"), root.to_str().expect("UTF-8").to_owned());
         let unshare = ["unshare", "--mount", "--propagation", "private", "sh"];
@@ -110,6 +129,12 @@ impl Parked<'_> {
             .to_string()
     }
 
+    /// Moves its first process to the cgroup above.
+    pub fn move_up(&self) {
+        let above = self.cgroup.parent().expect("a cgroup above").join("cgroup.procs");
+        fs::write(above, self.pid().to_string()).expect("cgroup.procs");
+    }
+
     /// Its `/dev`, as this process can open it.
     pub fn dev(&self) -> PathBuf {
         let root = self.bundle.join("rootfs/dev");
@@ -132,9 +157,10 @@ impl Parked<'_> {
 
     /// Ends it as a runtime does: kills all that is in its cgroup, and removes that. Done again, it is nothing.
     pub fn end(&self) {
-        for pid in processes(&self.cgroup) {
+        for pid in cgroup::processes(&self.cgroup) {
+            let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process id");
             // One that has ended meanwhile is as good.
-            let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+            let _ = kill_process(pid, Signal::KILL);
         }
         cgroup::empty(&self.cgroup);
         match fs::remove_dir(&self.cgroup) {
@@ -142,9 +168,4 @@ impl Parked<'_> {
             _ => {}
         }
     }
-}
-
-fn processes(cgroup: &Path) -> Vec<i32> {
-    let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    procs.lines().filter_map(|pid| pid.parse().ok()).collect()
 }
