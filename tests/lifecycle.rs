@@ -188,7 +188,8 @@ fn a_killed_runtime_leaves_a_running_container_its_vgpu() {
         run.kill();
         run.wait();
         assert_taken_by(&host, runtime, container.id());
-        let pid = container.pid();
+        // Killed this early, the runtime may not know the container's state.
+        let pid = hook_pid(&container);
         let init = Process::of(pid);
         kill(pid);
         init.ended();
