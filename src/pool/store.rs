@@ -138,9 +138,9 @@ impl StateDir {
         };
         let mut text = Vec::new();
         (&file).read_to_end(&mut text).or_exit(Exit::Io, || format!("cannot read {}", at()))?;
-        let document: Document = serde_json::from_slice(&text).or_exit(Exit::Io, || {
-            format!("{} is damaged; stop the containers that have a GPU, then remove it", at())
-        })?;
+        let document: Document = serde_json::from_slice(&text)
+            .or_exit(Exit::Io, || format!("{} is damaged", at()))
+            .map_err(|e| e.remedy("stop the containers that have a GPU, then remove it"))?;
         let here = Header { version: VERSION, namespaces: Namespaces::current()? };
         if document.header.version != here.version {
             let message = format!("{} was written by another version of vgpu", at());
