@@ -513,7 +513,7 @@ impl Failure {
             Self::StateFile => "cannot write",
             Self::Node => "nvidia-uvm: No such file",
             Self::Cgroup => "one of its ancestors denies it",
-            Self::MountPoint => "/dev/nvidiactl is a symbolic link",
+            Self::MountPoint => "nvidiactl\" is a symbolic link",
             Self::Dev => "is mounted from the host",
         }
     }
