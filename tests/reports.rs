@@ -348,7 +348,7 @@ fn r08_a_gpu_without_its_node_is_passed_over() {
         said,
         format!(
             "vgpu: no free vGPU: asked for 1 of type small; free: 0 small; unusable: {first}, {second}; \
-             see `vgpu status`, or stop one of them\n"
+             see `vgpu status`\n"
         )
     );
 }
