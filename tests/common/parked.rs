@@ -111,6 +111,12 @@ impl Parked<'_> {
         self.process.pid()
     }
 
+    /// Starts a hook for it.
+    pub fn hook(&self, stage: &str) -> Running {
+        let state = if stage == "poststop" { self.stopped() } else { self.created() };
+        self.host.view().start(&self.host.hook(stage), state.as_bytes())
+    }
+
     /// The OCI state that a createRuntime hook gets.
     pub fn created(&self) -> String {
         json!({ "ociVersion": "1.0.2", "id": self.id, "status": "created", "pid": self.pid(), "bundle": self.bundle })
@@ -150,10 +156,11 @@ impl Parked<'_> {
     }
 
     /// Ends it as a runtime does: kills all that is in its cgroup, and removes that. Done again, it is nothing.
-    pub fn end(&mut self) {
-        for pid in processes(&self.cgroup) {
+    pub fn end(&self) {
+        for pid in cgroup::processes(&self.cgroup) {
+            let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process id");
             // One that has ended meanwhile is as good.
-            let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+            let _ = kill_process(pid, Signal::KILL);
         }
         cgroup::empty(&self.cgroup);
         match fs::remove_dir(&self.cgroup) {
@@ -161,9 +168,4 @@ impl Parked<'_> {
             _ => {}
         }
     }
-}
-
-fn processes(cgroup: &Path) -> Vec<i32> {
-    let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    procs.lines().filter_map(|pid| pid.parse().ok()).collect()
 }
