@@ -19,7 +19,7 @@ use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Lease, Offer, liveness};
 use crate::request::{self, Found, Source, Want};
 use crate::types::{DeviceNumber, GpuUuid};
-use crate::{access, inject, resolve};
+use crate::{access, inject, journal, resolve};
 
 /// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,19 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let config_json = read_config_json(&state.bundle)?;
     let bundle = Bundle::parse(&config_json)?;
     let Some(found) = request::find(&bundle) else { return Ok(()) };
-    let pool = config::read(pool_file)?;
+    let rootless = is_rootless()?;
+    let pool = match config::read(pool_file) {
+        // There root's files do not look like root's.
+        Err(_) if rootless => return Err(no_rootless()),
+        read => read?,
+    };
     if !may_ask(&found, &pool) {
         return Ok(());
     }
     let request = found.check()?;
-    refuse_rootless()?;
+    if rootless {
+        return Err(no_rootless());
+    }
 
     let pid =
         state.pid.ok_or_else(|| Error::new(Exit::Request, "the state names no process of the container"))?;
@@ -104,6 +111,10 @@ fn poststop(pool_file: &Path, state: &State) -> Result<()> {
     {
         return Ok(());
     }
+    // There nothing is ever given.
+    if is_rootless()? {
+        return Ok(());
+    }
     let pool = config::read(pool_file)?;
     let Some(state_dir) = StateDir::open(&pool.state_dir)? else { return Ok(()) };
     if !state_dir.peek()?.iter().any(|lease| lease.container == state.id) {
@@ -137,17 +148,17 @@ fn may_ask(found: &Found, pool: &PoolFile) -> bool {
 }
 
 /// In a user namespace there is no right to open devices for anybody, nor to enter what root has made.
-fn refuse_rootless() -> Result<()> {
+fn is_rootless() -> Result<bool> {
     let map = std::fs::read_to_string("/proc/self/uid_map")
         .or_exit(Exit::Io, || "cannot read /proc/self/uid_map")?;
     let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    if initial && rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    Err(Error::new(
-        Exit::Request,
-        "rootless containers cannot have vGPUs yet; start the container with an engine that runs as root",
-    ))
+    Ok(!initial || !rustix::process::geteuid().is_root())
+}
+
+fn no_rootless() -> Error {
+    let message =
+        "rootless containers cannot have vGPUs yet; start the container with an engine that runs as root";
+    Error::new(Exit::Request, message)
 }
 
 /// What a request is held against: the host's GPUs, and what the pool file cuts them into.
@@ -235,7 +246,7 @@ impl Drop for Rollback<'_> {
         let released = self.granted.take().map_or(Ok(()), |lease| self.release(&lease));
         for error in [closed, released].into_iter().filter_map(Result::err) {
             // The runtime ends the container now; with it go its cgroup and the lease's life.
-            eprintln!("vgpu: while undoing: {error}");
+            journal::say(format_args!("while undoing: {error}"));
         }
     }
 }

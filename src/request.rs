@@ -247,7 +247,7 @@ mod tests {
             ("vgpu.count", "0", r#"vgpu.count is "0"; a count is"#.to_owned()),
             ("vgpu.count", "-1", r#"is "-1";"#.to_owned()),
             ("vgpu.count", "1.5", r#"is "1.5";"#.to_owned()),
-            ("vgpu.count", &long, format!("is \"{}\"… (4096 bytes);", "9".repeat(64))),
+            ("vgpu.count", &long, format!("is \"{}\"… (4096 bytes);", "9".repeat(256))),
             ("vgpu.type", "a\n\u{1b}[2J", r#"vgpu.type is "a\n\u{1b}[2J"; a type name is"#.to_owned()),
             ("vgpu.type", "../x", r#"is "../x";"#.to_owned()),
             ("vgpu.memory", "10", r#"vgpu.memory is "10"; memory is"#.to_owned()),

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use common::attack::{Outcome, Outside, attacked, judge};
 use common::bundle::MAPPED;
 use common::container::Builder;
+use common::halted::{Halted, mounted_by_vgpu};
 use common::host::{Host, MAJOR, make_dir, make_node};
 use common::meddler::Meddler;
-use common::parked::{Parked, mounted_by_vgpu};
 use common::runtime::Runtime;
 use common::snapshot::Snapshot;
 use common::view::Cgroups;
@@ -111,12 +111,12 @@ fn r19_the_images_dev_is_a_link() {
     let volume = |config: &mut Value| bind(config, &outside.path("dev"), "/opt/volume", &[]);
     // In the host's pid namespace, /proc/1 and /proc/self are there to be followed.
     let builder = attacked(&host, Runtime::Runc).host_pids().tweak(without_dev).tweak(volume);
-    let parked = Parked::new(builder);
-    let dev = parked.root().join("dev");
-    fs::rename(&dev, parked.root().join("real")).expect("rename");
+    let halted = Halted::new(builder);
+    let dev = halted.root().join("dev");
+    fs::rename(&dev, halted.root().join("real")).expect("rename");
     let attack = |target: &str| {
         link(&dev, target);
-        parked.attack(&outside, target, ())
+        halted.attack(&outside, target, ())
     };
     for target in targets("dev", &outside.path("dev")) {
         attack(&target).assert_refused("no usable /dev", &target);
@@ -124,7 +124,7 @@ fn r19_the_images_dev_is_a_link() {
     attack("/opt/volume").assert_refused("is mounted from the host", "a volume");
     for target in ["/real", "../../../../etc", "/"] {
         assert_eq!(attack(target), Outcome::Started, "{target}");
-        parked.undo();
+        halted.undo();
     }
 }
 
@@ -308,8 +308,8 @@ fn r12_a_container_in_the_hosts_place() {
         namespaces.retain(|namespace| namespace["type"] != "mount");
     };
     for (change, says) in [(root, "root is the host's"), (namespace, "no mount namespace of its own")] {
-        let parked = Parked::new(attacked(&host, Runtime::Crun).tweak(change));
-        parked.attack(&outside, says, ()).assert_refused(says, says);
+        let halted = Halted::new(attacked(&host, Runtime::Crun).tweak(change));
+        halted.attack(&outside, says, ()).assert_refused(says, says);
     }
 }
 
@@ -413,10 +413,10 @@ fn r19_an_images_dev_that_cannot_be_written() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
     for mapped in [false, true] {
-        let parked = Parked::new(attacked(&host, Runtime::Runc).mapped_if(mapped).tweak(without_dev));
+        let halted = Halted::new(attacked(&host, Runtime::Runc).mapped_if(mapped).tweak(without_dev));
         let refused =
-            |what| parked.attack(&outside, what, ()).assert_refused("mount a tmpfs at its /dev", what);
-        let dev = parked.root().join("dev");
+            |what| halted.attack(&outside, what, ()).assert_refused("mount a tmpfs at its /dev", what);
+        let dev = halted.root().join("dev");
         if mapped {
             // The container's root may write there only by the rights that it has over the owner.
             chown(&dev, Some(0), Some(0)).expect("chown");
@@ -426,7 +426,7 @@ fn r19_an_images_dev_that_cannot_be_written() {
             let _immutable = Immutable::new(&dev);
             refused("an immutable directory");
         }
-        parked.enter(&["mount", "-o", "remount,bind,ro", parked.root().to_str().expect("UTF-8")]).ok();
+        halted.enter(&["mount", "-o", "remount,bind,ro", halted.root().to_str().expect("UTF-8")]).ok();
         refused("a read-only mount");
     }
 }
@@ -437,12 +437,12 @@ fn r19_an_images_dev_that_cannot_be_written() {
 fn r19_immutable_mount_points() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
-    let parked = Parked::new(attacked(&host, Runtime::Runc).tweak(without_dev));
-    assert_eq!(parked.attack(&outside, "first", ()), Outcome::Started);
-    parked.undo();
-    let dev = parked.root().join("dev");
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    assert_eq!(halted.attack(&outside, "first", ()), Outcome::Started);
+    halted.undo();
+    let dev = halted.root().join("dev");
     let _immutable = ["vgpu", "nvidiactl", "nvidia-uvm"].map(|name| Immutable::new(&dev.join(name)));
-    assert_eq!(parked.attack(&outside, "immutable", ()), Outcome::Started);
+    assert_eq!(halted.attack(&outside, "immutable", ()), Outcome::Started);
 }
 
 /// A file or directory that cannot be changed until this is dropped.
@@ -471,15 +471,15 @@ const TRIES: usize = 30;
 
 /// Calls the hook that often, each time while a meddler is at work: how often the container would have
 /// started. What every refusal says is in `says`.
-fn meddle(outside: &Outside, parked: &Parked, meddler: impl Fn() -> Meddler, says: &[&str]) -> usize {
+fn meddle(outside: &Outside, halted: &Halted, meddler: impl Fn() -> Meddler, says: &[&str]) -> usize {
     let mut started = 0;
     for _ in 0..TRIES {
-        match parked.attack(outside, "meddling", meddler()) {
+        match halted.attack(outside, "meddling", meddler()) {
             Outcome::Started => started += 1,
             Outcome::Refused(line) => assert!(says.iter().any(|says| line.contains(says)), "{line}"),
             Outcome::NotReached => unreachable!("the hook was called by hand"),
         }
-        parked.undo();
+        halted.undo();
     }
     started
 }
@@ -490,21 +490,21 @@ fn meddle(outside: &Outside, parked: &Parked, meddler: impl Fn() -> Meddler, say
 fn r19_names_that_are_swapped_while_the_hook_runs() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
-    let parked = Parked::new(attacked(&host, Runtime::Runc).tweak(without_dev));
-    let (dev, evil) = (parked.root().join("dev"), parked.root().join("evil"));
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    let (dev, evil) = (halted.root().join("dev"), halted.root().join("evil"));
     // Every name must be there to be exchanged.
-    assert_eq!(parked.attack(&outside, "first", ()), Outcome::Started);
-    parked.undo();
+    assert_eq!(halted.attack(&outside, "first", ()), Outcome::Started);
+    halted.undo();
     let names = ["nvidia0", "nvidia1", "nvidiactl", "vgpu"];
     for name in names.map(|name| dev.join(name)).iter().filter(|name| name.exists()) {
         let aim = if name.is_dir() { "dev/vgpu" } else { "dev/nvidia0" };
         link(&evil, &outside.path(aim));
         let exchange = || Meddler::exchanging(name, &evil);
-        meddle(&outside, &parked, exchange, &["is a symbolic link", "is gone again"]);
+        meddle(&outside, &halted, exchange, &["is a symbolic link", "is gone again"]);
     }
     link(&evil, &outside.path("dev"));
     let says = ["no usable /dev", "is gone again"];
-    meddle(&outside, &parked, || Meddler::exchanging(&dev, &evil), &says);
+    meddle(&outside, &halted, || Meddler::exchanging(&dev, &evil), &says);
 }
 
 /// The same, once, at every step of the hook: whatever it has looked at by then, it does not start a
@@ -514,14 +514,14 @@ fn r19_names_that_are_swapped_while_the_hook_runs() {
 fn r19_names_that_are_swapped_at_every_step() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
-    let parked = Parked::new(attacked(&host, Runtime::Runc).tweak(without_dev));
-    let (dev, evil) = (parked.root().join("dev"), parked.root().join("evil"));
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    let (dev, evil) = (halted.root().join("dev"), halted.root().join("evil"));
     let calls = ["mkdirat", "mknodat", "statx", "move_mount"];
     // The first call makes the mount points; from the second one on each does the same.
-    assert_eq!(parked.attack(&outside, "first", ()), Outcome::Started);
-    parked.undo();
-    let mut counts = parked.count(&calls);
-    parked.undo();
+    assert_eq!(halted.attack(&outside, "first", ()), Outcome::Started);
+    halted.undo();
+    let mut counts = halted.count(&calls);
+    halted.undo();
     // After the last statx, which is for the lease when everything is there, it is too late.
     counts[2] -= 1;
     assert!(counts[2] > 5 && (counts[0], counts[1], counts[3]) == (1, 4, 5), "{counts:?} of {calls:?}");
@@ -532,12 +532,12 @@ fn r19_names_that_are_swapped_at_every_step() {
         for (call, count) in calls.into_iter().zip(&counts) {
             for n in 1..=*count {
                 let before = outside.world();
-                let output = parked.hook_stopped_after(call, n, exchange);
+                let output = halted.hook_stopped_after(call, n, exchange);
                 let what = format!("{name:?} after {call} {n}");
                 outside.assert_is(&before, &what);
-                let outcome = parked.judge(&output);
+                let outcome = halted.judge(&output);
                 exchange();
-                parked.undo();
+                halted.undo();
                 let Outcome::Refused(line) = outcome else { panic!("{what}: {outcome:?}") };
                 let says = ["is a symbolic link", "no usable /dev", "is gone again"];
                 assert!(says.iter().any(|says| line.contains(says)), "{what}: {line}");
@@ -553,10 +553,10 @@ fn r19_names_that_are_swapped_where_nobody_looks() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
     let builder = attacked(&host, Runtime::Runc).tweak(copied_up);
-    let parked = Parked::new(builder.furnish(|root| make_dir(&root.join("dev/vgpu"))));
-    let (vgpu, evil) = (parked.root().join("dev/vgpu"), parked.root().join("evil"));
+    let halted = Halted::new(builder.furnish(|root| make_dir(&root.join("dev/vgpu"))));
+    let (vgpu, evil) = (halted.root().join("dev/vgpu"), halted.root().join("evil"));
     link(&evil, &outside.path("dev/vgpu"));
-    let started = meddle(&outside, &parked, || Meddler::exchanging(&vgpu, &evil), &[]);
+    let started = meddle(&outside, &halted, || Meddler::exchanging(&vgpu, &evil), &[]);
     assert_eq!(started, TRIES);
 }
 
@@ -566,11 +566,11 @@ fn r19_names_that_are_swapped_where_nobody_looks() {
 fn r19_a_root_that_is_swapped_while_the_hook_runs() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
-    let parked = Parked::new(attacked(&host, Runtime::Runc));
-    let evil = parked.bundle().join("evil");
+    let halted = Halted::new(attacked(&host, Runtime::Runc));
+    let evil = halted.bundle().join("evil");
     link(&evil, &outside.path(""));
     let says = ["is not where the runtime has mounted", "is another directory"];
-    meddle(&outside, &parked, || Meddler::exchanging(parked.root(), &evil), &says);
+    meddle(&outside, &halted, || Meddler::exchanging(halted.root(), &evil), &says);
 }
 
 /// It becomes a link to something that is mounted itself, as another container's root is.
@@ -580,11 +580,11 @@ fn r19_a_root_that_is_swapped_for_another_mount() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
     make_dir(&host.view().path(outside.path("tmpfs/dev")));
-    let parked = Parked::new(attacked(&host, Runtime::Runc));
-    let away = parked.bundle().join("away");
-    fs::rename(parked.root(), &away).expect("rename");
-    link(parked.root(), &outside.path("tmpfs"));
-    let outcome = parked.attack(&outside, "another mount", ());
+    let halted = Halted::new(attacked(&host, Runtime::Runc));
+    let away = halted.bundle().join("away");
+    fs::rename(halted.root(), &away).expect("rename");
+    link(halted.root(), &outside.path("tmpfs"));
+    let outcome = halted.attack(&outside, "another mount", ());
     outcome.assert_refused("is not where the runtime has mounted", "another mount");
 }
 
@@ -594,9 +594,9 @@ fn r19_a_root_that_is_swapped_for_another_mount() {
 fn r19_a_root_that_is_another_one_on_the_host() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
-    let parked = Parked::new(attacked(&host, Runtime::Runc));
-    outside.mount(&["--bind", &outside.path("dev"), parked.root().to_str().expect("UTF-8")]);
-    parked.attack(&outside, "covered", ()).assert_refused("is another directory", "covered");
+    let halted = Halted::new(attacked(&host, Runtime::Runc));
+    outside.mount(&["--bind", &outside.path("dev"), halted.root().to_str().expect("UTF-8")]);
+    halted.attack(&outside, "covered", ()).assert_refused("is another directory", "covered");
 }
 
 /// Renames along the way make the kernel give up a look-up beneath a root: that means "again".
@@ -605,15 +605,15 @@ fn r19_a_root_that_is_another_one_on_the_host() {
 fn r19_directories_that_are_renamed_while_the_hook_runs() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
-    let parked = Parked::new(attacked(&host, Runtime::Runc).tweak(without_dev));
-    let (dev, way) = (parked.root().join("dev"), parked.root().join("way"));
-    fs::rename(&dev, parked.root().join("real")).expect("rename");
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    let (dev, way) = (halted.root().join("dev"), halted.root().join("way"));
+    fs::rename(&dev, halted.root().join("real")).expect("rename");
     link(&dev, &format!("way/here/{}../../real", "../here/".repeat(8)));
     for name in ["here", "there"] {
         make_dir(&way.join(name));
     }
     let exchange = || Meddler::exchanging(&way.join("here"), &way.join("there"));
-    assert_eq!(meddle(&outside, &parked, exchange, &[]), TRIES);
+    assert_eq!(meddle(&outside, &halted, exchange, &[]), TRIES);
 }
 
 /// Mount points that are removed as soon as they are there, and what is mounted on them with them.
@@ -622,24 +622,24 @@ fn r19_directories_that_are_renamed_while_the_hook_runs() {
 fn r19_mount_points_that_are_removed_while_the_hook_runs() {
     let host = Host::new(Cgroups::V1);
     let outside = Outside::new(&host);
-    let parked = Parked::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
     let before = outside.world();
     for _ in 0..TRIES {
-        let dev = parked.root().join("dev");
+        let dev = halted.root().join("dev");
         let remove = Meddler::doing(move || {
             for name in ["nvidiactl", "nvidia0", "nvidia1"] {
                 let _ = fs::remove_file(dev.join(name));
             }
             let _ = fs::remove_dir(dev.join("vgpu"));
         });
-        let output = parked.hook();
+        let output = halted.hook();
         drop(remove);
         // What is removed after the hook has looked for the last time is not the hook's to keep.
         if output.code != Some(0) {
             let outcome = judge(&host, output.code.expect("a code"), &output.stderr, String::new);
             outcome.assert_refused("is gone again", "removed");
         }
-        parked.undo();
+        halted.undo();
     }
     outside.assert_is(&before, "removing");
 }
@@ -740,12 +740,12 @@ fn r20_a_lease_that_is_not_the_hooks_is_not_opened() {
     outcome.assert_refused("mounted at", "a directory");
     assert_eq!(read, ["/dev"]);
     // In the runtime's own tmpfs, where nobody can.
-    let parked = Parked::new(attacked(&host, Runtime::Runc).tweak(|config| {
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(|config| {
         mounts(config).push(json!({ "type": "tmpfs", "source": "tmpfs", "destination": "/dev/vgpu" }));
     }));
-    let lease = parked.root().join("dev/vgpu/lease.json");
-    parked.enter(&["mkfifo", lease.to_str().expect("UTF-8")]).ok();
-    parked.attack(&outside, "a FIFO", ()).assert_refused("mounted at", "a FIFO");
+    let lease = halted.root().join("dev/vgpu/lease.json");
+    halted.enter(&["mkfifo", lease.to_str().expect("UTF-8")]).ok();
+    halted.attack(&outside, "a FIFO", ()).assert_refused("mounted at", "a FIFO");
 }
 
 /// The path of what a line of strace's says was opened, unless that gave no right to read it.
@@ -760,9 +760,9 @@ fn opened_for_reading(line: &str) -> Option<&str> {
 #[ignore = "needs root: starts containers"]
 fn r20_no_hook_in_the_containers_environment() {
     let host = Host::new(Cgroups::V1);
-    let parked = Parked::new(attacked(&host, Runtime::Runc));
+    let halted = Halted::new(attacked(&host, Runtime::Runc));
     for stage in ["createContainer", "startContainer", "poststart"] {
-        let output = host.run_hook(stage, parked.state()).exits(64);
+        let output = host.run_hook(stage, halted.state()).exits(64);
         assert!(output.stderr.starts_with("vgpu: there is nothing to do at hook stage"), "{output}");
     }
     assert_eq!(host.status()["leases"], json!([]));

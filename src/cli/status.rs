@@ -6,14 +6,15 @@ use std::path::Path;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-use crate::cli::View;
+use crate::cli::{View, printed};
 use crate::config::{Table, Vgpu};
-use crate::error::{Exit, OrExit, Result};
+use crate::error::Result;
 use crate::gpu::Unusable;
 use crate::pool::{Held, Lease, liveness};
 use crate::types::{GpuUuid, VgpuId};
 
-/// What `--json` prints; the field names are stable.
+/// What `--json` prints; the field names are stable. `reason` and `absent` are there only where there is
+/// something to say.
 #[derive(Debug, Serialize)]
 struct Status<'a> {
     version: u32,
@@ -22,6 +23,7 @@ struct Status<'a> {
     retired: Vec<VgpuStatus<'a>>,
     leases: Vec<LeaseStatus<'a>>,
     /// Entries of the pool file that match no GPU.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
     absent: &'a [String],
 }
 
@@ -60,8 +62,7 @@ pub fn run(pool_file: &Path, json: bool) -> Result<()> {
     let view = View::open(pool_file)?;
     let alive = view.leases.iter().map(liveness::is_alive).collect::<Result<Vec<_>>>()?;
     let status = Status::new(&view.table, &view.inventory.check(&view.driver), &view.leases, &alive);
-    let printed = if json { status.print_json() } else { status.print(&mut anstream::stdout().lock()) };
-    printed.or_exit(Exit::Io, || "cannot print")
+    printed(if json { status.print_json() } else { status.print(&mut anstream::stdout().lock()) })
 }
 
 impl<'a> Status<'a> {

@@ -35,7 +35,10 @@ use crate::types::DeviceNumber;
 #[derive(Debug)]
 pub struct Open {
     nodes: Vec<OpenNode>,
+    /// Those of the host's other GPUs that have their node here.
     others: Vec<OpenNode>,
+    /// The numbers of all of them: an image may bring a node that the host does not have.
+    other_numbers: Vec<DeviceNumber>,
     lease_json: String,
     majors: Majors,
 }
@@ -48,39 +51,55 @@ struct OpenNode {
 }
 
 /// Opens what a plan names below the driver root. Optional nodes that are not there are left out (R08); a
-/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`].
+/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`], and so is any
+/// that cannot be looked at.
 pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
-    let each = |nodes: &[Node]| -> Result<Vec<OpenNode>> {
-        nodes.iter().filter_map(|node| open_node(node, driver).transpose()).collect()
-    };
-    let others = plan.others.iter().filter_map(|node| open_node(node, driver).ok().flatten());
+    let nodes = plan.nodes.iter().filter_map(|node| open_node(node, driver).transpose());
+    let others = plan.others.iter().filter_map(|node| open_other(node, driver).transpose());
     Ok(Open {
-        nodes: each(&plan.nodes)?,
-        // A GPU that nobody can open here needs no keeping out.
-        others: others.collect(),
+        nodes: nodes.collect::<Result<_>>()?,
+        others: others.collect::<Result<_>>()?,
+        other_numbers: plan.others.iter().map(|node| node.number).collect(),
         lease_json: plan.lease_json,
         majors,
     })
 }
 
 fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
-    let path = format!("dev/{}", node.name);
-    let fd = match driver.open_below(&path, OFlags::PATH | OFlags::NOFOLLOW) {
-        Err(Errno::NOENT) if node.optional => return Ok(None),
-        opened => opened.or_exit(Exit::Gpu, || {
-            format!(
-                "cannot open {}; `nvidia-modprobe -u -c=0` on the host makes the nodes",
-                driver.shown(&path)
-            )
-        })?,
-    };
-    let stat =
-        rustix::fs::fstat(&fd).or_exit(Exit::Gpu, || format!("cannot look at {}", driver.shown(&path)))?;
-    if device_number(&stat) != Some(node.number) {
-        let message = format!("{} is not the driver's character device {}", driver.shown(&path), node.number);
-        return Err(Error::new(Exit::Gpu, message));
+    match find(node, driver) {
+        Ok(Some(found)) => Ok(Some(found)),
+        Ok(None) => {
+            let path = driver.shown(path_of(node));
+            let message = format!("{path} is not the driver's character device {}", node.number);
+            Err(Error::new(Exit::Gpu, message))
+        }
+        Err(Errno::NOENT) if node.optional => Ok(None),
+        Err(e) => Err(cannot_open(node, driver, e)
+            .remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes")),
     }
-    Ok(Some(OpenNode { name: node.name.clone(), number: node.number, fd }))
+}
+
+/// A node that is not there, or not the driver's, has nothing to be read back.
+fn open_other(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
+    match find(node, driver) {
+        Err(Errno::NOENT) => Ok(None),
+        found => found.map_err(|e| cannot_open(node, driver, e)),
+    }
+}
+
+/// None where the name is another thing's.
+fn find(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>, Errno> {
+    let fd = driver.open_below(path_of(node), OFlags::PATH | OFlags::NOFOLLOW)?;
+    let is_it = device_number(&rustix::fs::fstat(&fd)?) == Some(node.number);
+    Ok(is_it.then(|| OpenNode { name: node.name.clone(), number: node.number, fd }))
+}
+
+fn path_of(node: &Node) -> String {
+    format!("dev/{}", node.name)
+}
+
+fn cannot_open(node: &Node, driver: &DriverRoot, e: Errno) -> Error {
+    Error::new(Exit::Gpu, format!("cannot open {}: {e}", driver.shown(path_of(node))))
 }
 
 fn device_number(stat: &Stat) -> Option<DeviceNumber> {
@@ -99,7 +118,7 @@ impl Open {
 
     /// Those of the host's other GPUs, which it must not.
     pub fn other_numbers(&self) -> Vec<DeviceNumber> {
-        self.others.iter().map(|node| node.number).collect()
+        self.other_numbers.clone()
     }
 }
 
@@ -278,10 +297,9 @@ impl Inside<'_> {
 
     /// `/dev` beneath the root, wherever symbolic links in the image take it there, if it may hold mounts.
     fn dev(&self, root: &OwnedFd, root_mount: u64) -> Result<Dev> {
-        let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY).or_exit(
-            Exit::Request,
-            || "the container has no usable /dev; add the tmpfs that engines mount there",
-        )?;
+        let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY)
+            .or_exit(Exit::Request, || "the container has no usable /dev")
+            .map_err(|e| e.remedy("add the tmpfs that engines mount there"))?;
         let dev = Dev { mount: mount_id(&fd)?, fd };
         self.mounts.may_hold(dev.mount, root_mount).map_err(|reason| {
             let remedy = "mounting there would reach the host. Leave that bind mount or propagation out";

@@ -222,6 +222,21 @@ impl Host {
         self.uvm_major
     }
 
+    /// Gives the driver an NVML library, which lists these GPUs in this order, each of 40 GiB.
+    pub fn install_nvml(&self, gpus: &[&Gpu]) {
+        let gpu = |gpu: &&Gpu| fake_nvml::Gpu {
+            uuid: gpu.uuid.clone(),
+            pci: gpu.pci.clone(),
+            minor: gpu.minor,
+            name: gpu.name.clone(),
+            memory: Some(40 << 30),
+            ..fake_nvml::Gpu::default()
+        };
+        let gpus = gpus.iter().map(gpu).collect();
+        let nvml = fake_nvml::Host { driver: DRIVER.to_owned(), gpus, ..fake_nvml::Host::default() };
+        nvml.install(&self.driver_root().join("usr/lib64")).expect("the test double of NVML");
+    }
+
     /// The socket of the host's own containerd, which is started on first use.
     pub fn containerd(&self) -> String {
         let dir = self.dir.join("containerd");

@@ -10,11 +10,12 @@
 //!   └ Runtime (runtime.rs)   the command lines of runc, crun, podman and containerd
 //! ```
 //!
-//! What a container sees is told by [`probe`], what its cgroup allows by [`cgroup`]. Attacks are judged by
-//! [`attack`], with a container that is [`parked`] before its hooks, a [`snapshot`] of what must not change,
-//! and a [`meddler`] that changes something all the time. Tests wait for
-//! events ([`wait`]), each with a deadline that fails. A host cleans up after itself when it is dropped,
-//! after a panic, and after the test process was killed (`view.sh`); hosts in parallel tests share nothing.
+//! What a container sees is told by [`probe`], what it must see by [`sees`], what its cgroup allows by
+//! [`cgroup`], who holds what by [`leases`]. Attacks are judged by [`attack`], with a container that is
+//! [`halted`] before its hooks, a [`snapshot`] of what must not change, and a [`meddler`] that changes
+//! something all the time. Tests wait for events ([`wait`]), each with a deadline that fails. A host cleans
+//! up after itself when it is dropped, after a panic, and after the test process was killed (`view.sh`);
+//! hosts in parallel tests share nothing.
 //!
 //! Everything here needs root, and the programs that `tests/setup.sh` installs: what is missing
 //! fails the test.
@@ -27,13 +28,18 @@ pub mod bundle;
 pub mod cgroup;
 pub mod command;
 pub mod container;
+pub mod halted;
 pub mod host;
+pub mod leases;
 pub mod meddler;
 pub mod parked;
 pub mod probe;
 pub mod rootfs;
 pub mod runtime;
+pub mod seed;
+pub mod sees;
 pub mod snapshot;
+pub mod strace;
 pub mod view;
 pub mod wait;
 
@@ -78,4 +84,26 @@ macro_rules! on_every_runtime {
             }
         )*
     };
+}
+
+/// Two `#[test]`s of one body, a function of the cgroup layout: `v1` and `v2`.
+#[macro_export]
+macro_rules! on_v1_and_v2 {
+    ($(fn $name:ident = $body:expr;)*) => { $(
+        mod $name {
+            use super::*;
+
+            #[test]
+            #[ignore = "needs root: makes containers"]
+            fn v1() {
+                ($body)(Cgroups::V1);
+            }
+
+            #[test]
+            #[ignore = "needs root: makes containers"]
+            fn v2() {
+                ($body)(Cgroups::V2);
+            }
+        }
+    )* };
 }

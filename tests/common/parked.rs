@@ -1,164 +1,189 @@
-//! A container whose runtime waits for a hook that never ends. vgpu's is called by hand, as often as a test
-//! wants, and what the runtime itself does to the root file system is done already.
+//! Containers that stay where a runtime has made them as far as its createRuntime hooks, without a runtime:
+//! a process in a cgroup and a mount namespace of its own (`park.sh`). A tenth of the time of a real one, and
+//! a hook can be run on it in any way, and killed.
 
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
-use super::attack::{LOOK, Outcome, Outside, judge};
-use super::command::{Output, Running};
-use super::container::{Builder, Container};
-use super::runtime::Step;
-use super::wait::{Process, for_file};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use vgpu::sys::bpf::{self, Insn};
 
-/// The container. Dropping it ends its first process.
+use super::cgroup;
+use super::command::Running;
+use super::host::{Host, make_dir};
+use super::view::{Cgroups, script};
+
+/// Where containers are parked: one bundle and one root serve them all, since nothing is left in either.
+pub struct Lot<'h> {
+    host: &'h Host,
+    bundle: PathBuf,
+}
+
+impl<'h> Lot<'h> {
+    /// A bundle that asks for `count` vGPUs.
+    pub fn new(host: &'h Host, count: u32) -> Self {
+        let bundle = host.dir().join(format!("lot-{count}"));
+        let root = bundle.join("rootfs");
+        make_dir(&root.join("dev"));
+        let config = json!({
+            "ociVersion": "1.0.2",
+            "root": { "path": "rootfs" },
+            "annotations": { "vgpu.count": count.to_string() },
+            "linux": { "resources": { "devices": [{ "allow": false, "access": "rwm" }] } },
+        });
+        fs::write(bundle.join("config.json"), config.to_string()).expect("config.json");
+        Self { host, bundle }
+    }
+
+    /// Makes a container of this id, which no other has or had on this host.
+    pub fn park(&self, id: &str) -> Parked<'h> {
+        self.park_in(id, &[id])
+    }
+
+    /// The same, but its cgroup allows every device, as podman has it with uid and gid mappings.
+    pub fn park_unruled(&self, id: &str) -> Parked<'h> {
+        let cgroup = format!("{}/{}/{id}", devices(self.host), self.host.name());
+        fs::create_dir(self.host.view().path(&cgroup)).expect("a cgroup");
+        self.start(id, &cgroup)
+    }
+
+    /// The same as crun does it under systemd: in a cgroup beneath the scope that systemd made for it. Both
+    /// have rules, as newer versions write them.
+    pub fn park_in_scope(&self, id: &str) -> Parked<'h> {
+        let file = self.bundle.join("config.json");
+        let mut config: serde_json::Value =
+            serde_json::from_slice(&fs::read(&file).expect("config.json")).expect("JSON");
+        config["linux"]["cgroupsPath"] = format!("{}:parked:{id}", self.host.name()).into();
+        fs::write(file, config.to_string()).expect("config.json");
+        self.park_in(id, &[&format!("parked-{id}.scope"), "container"])
+    }
+
+    fn park_in(&self, id: &str, cgroups: &[&str]) -> Parked<'h> {
+        let mut cgroup = format!("{}/{}", devices(self.host), self.host.name());
+        let mut seen = self.host.view().path(&cgroup);
+        for name in cgroups {
+            cgroup = format!("{cgroup}/{name}");
+            seen.push(name);
+            fs::create_dir(&seen).expect("a cgroup");
+            deny_all(self.host, &seen);
+        }
+        self.start(id, &cgroup)
+    }
+
+    fn start(&self, id: &str, cgroup: &str) -> Parked<'h> {
+        let root = self.bundle.join("rootfs");
+        let (park, root) = (script("park.sh"), root.to_str().expect("UTF-8").to_owned());
+        let unshare = ["unshare", "--mount", "--propagation", "private", "sh"];
+        let park = [park.to_str().expect("UTF-8"), cgroup, &root];
+        let process = self.host.view().start(&[&unshare[..], &park].concat(), b"");
+        process.says("parked\n");
+        let (bundle, cgroup) = (self.bundle.clone(), self.host.view().path(cgroup));
+        Parked { host: self.host, id: id.to_owned(), bundle, cgroup, process }
+    }
+}
+
+/// Where the view has the hierarchy that rules devices.
+fn devices(host: &Host) -> &'static str {
+    match host.view().cgroups() {
+        Cgroups::V2 => "/sys/fs/cgroup",
+        Cgroups::V1 | Cgroups::Hybrid => "/sys/fs/cgroup/devices",
+    }
+}
+
+/// As every engine begins its list; the one device is there so that there is a list to keep.
+fn deny_all(host: &Host, cgroup: &Path) {
+    if host.view().cgroups() == Cgroups::V2 {
+        let (mov_r0_0, exit) = (Insn::new(0xb7, 0, 0, 0, 0), Insn::new(0x95, 0, 0, 0, 0));
+        let deny = bpf::load("deny_all", &[mov_r0_0, exit]).expect("a device program");
+        let cgroup = File::open(cgroup).expect("a cgroup");
+        bpf::attach(cgroup.as_fd(), deny.as_fd(), bpf::ALLOW_MULTI).expect("attaching it");
+    } else {
+        fs::write(cgroup.join("devices.deny"), "a").expect("devices.deny");
+        fs::write(cgroup.join("devices.allow"), "c 1:3 rwm").expect("devices.allow");
+    }
+}
+
+/// One of them. What still runs of it ends with the host.
 pub struct Parked<'h> {
-    container: Container<'h>,
-    state: String,
-    pid: u32,
-    _runtime: Running,
+    host: &'h Host,
+    /// Its id.
+    pub id: String,
+    bundle: PathBuf,
+    cgroup: PathBuf,
+    process: Running,
 }
 
-impl<'h> Parked<'h> {
-    /// Creates it, up to its hooks. It must be recorded.
-    pub fn new(builder: Builder<'h>) -> Self {
-        let container = builder.no_hooks().hook("createRuntime", &["/bin/sleep", "1000000"]).build();
-        let runtime = container.spawn_step(Step::Create);
-        let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
-        let file = container.dir().join("createRuntime.state");
-        for_file(&file, "the state", |text| parse(text).is_some());
-        let state = container.hook_state("createRuntime");
-        let pid = parse(&state).expect("parsed before")["pid"].as_u64().expect("a pid");
-        Self { container, state, pid: pid.try_into().expect("a pid"), _runtime: runtime }
+impl Parked<'_> {
+    /// The host pid of its first process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
-    /// The OCI state that hooks are given.
-    pub fn state(&self) -> &str {
-        &self.state
+    /// Starts a hook for it.
+    pub fn hook(&self, stage: &str) -> Running {
+        let state = if stage == "poststop" { self.stopped() } else { self.created() };
+        self.host.view().start(&self.host.hook(stage), state.as_bytes())
     }
 
-    /// Calls the hook.
-    pub fn hook(&self) -> Output {
-        self.container.host().run_hook("createRuntime", &self.state)
+    /// The OCI state that a createRuntime hook gets.
+    pub fn created(&self) -> String {
+        json!({ "ociVersion": "1.0.2", "id": self.id, "status": "created", "pid": self.pid(), "bundle": self.bundle })
+            .to_string()
     }
 
-    /// How often the child that enters the container makes each of these system calls.
-    pub fn count(&self, calls: &[&str]) -> Vec<usize> {
-        let trace = self.container.dir().join("count.trace");
-        self.traced(&["-e", &format!("trace=setns,{}", calls.join(","))], &trace).wait().ok();
-        let text = fs::read_to_string(&trace).expect("the trace");
-        let child = its_lines(&text, "setns(").next().expect("a child that enters").0;
-        let by_child =
-            |call: &&str| its_lines(&text, &format!("{call}(")).filter(|(pid, _)| *pid == child).count();
-        calls.iter().map(by_child).collect()
+    /// The OCI state that a poststop hook gets.
+    pub fn stopped(&self) -> String {
+        json!({ "ociVersion": "1.0.2", "id": self.id, "status": "stopped", "bundle": self.bundle })
+            .to_string()
     }
 
-    /// Calls the hook. When its child that enters the container has made a system call for the `n`th time,
-    /// it stops, and `meanwhile` is done.
-    pub fn hook_stopped_after(&self, call: &str, n: usize, meanwhile: impl FnOnce()) -> Output {
-        const STOP: &str = "--- stopped by SIGSTOP";
-        let trace = self.container.dir().join("stop.trace");
-        let _ = fs::remove_file(&trace);
-        let inject = format!("inject={call}:signal=SIGSTOP:when={n}");
-        let hook = self.traced(&["-e", &format!("trace=setns,{call}"), "-e", &inject], &trace);
-        // The parent stops, too, if it makes the call as often.
-        for nth in 0.. {
-            for_file(&trace, "a stop", |text| its_lines(text, STOP).count() > nth);
-            let text = fs::read_to_string(&trace).expect("the trace");
-            let (pid, _) = its_lines(&text, STOP).nth(nth).expect("waited for");
-            let go_on = || kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
-            if its_lines(&text, "setns(").any(|(child, _)| child == pid) {
-                meanwhile();
-                go_on();
-                break;
-            }
-            go_on();
+    /// Moves its first process to the cgroup above.
+    pub fn move_up(&self) {
+        let above = self.cgroup.parent().expect("a cgroup above").join("cgroup.procs");
+        fs::write(above, self.pid().to_string()).expect("cgroup.procs");
+    }
+
+    /// Its `/dev`, as this process can open it.
+    pub fn dev(&self) -> PathBuf {
+        let root = self.bundle.join("rootfs/dev");
+        PathBuf::from(format!("/proc/{}/root", self.pid())).join(root.strip_prefix("/").expect("absolute"))
+    }
+
+    /// What its device cgroup allows: on v1 the list, on v2 ids and names of its programs.
+    pub fn rules(&self) -> Vec<String> {
+        if self.host.view().cgroups() != Cgroups::V2 {
+            let list = fs::read_to_string(self.cgroup.join("devices.list")).expect("devices.list");
+            return list.lines().map(str::to_owned).collect();
         }
-        hook.wait()
+        let attached = bpf::attached(File::open(&self.cgroup).expect("a cgroup").as_fd()).expect("bpf(2)");
+        let shown = |id: &u32| {
+            let program = bpf::open(*id).and_then(|program| bpf::read(program.as_fd())).expect("a program");
+            format!("{id} {}", program.name)
+        };
+        attached.ids.iter().map(shown).collect()
     }
 
-    /// Starts the hook under strace with these options.
-    fn traced(&self, options: &[&str], trace: &Path) -> Running {
-        let host = self.container.host();
-        let strace = ["strace", "-f", "-o", trace.to_str().expect("UTF-8")];
-        let hook = host.hook("createRuntime");
-        let hook: Vec<_> = hook.iter().map(String::as_str).collect();
-        host.view().start(&[&strace, options, &hook].concat(), self.state.as_bytes())
+    /// What opening a node says in its cgroup.
+    pub fn open(&self, node: &Path) -> String {
+        let open = r#"echo 0 >"$0/cgroup.procs"; : <>"$1""#;
+        let [cgroup, node] = [&self.cgroup, node].map(|path| path.to_str().expect("UTF-8"));
+        self.host.view().run(&["sh", "-c", open, cgroup, node]).stderr
     }
 
-    /// Calls the hook while `meanwhile` is there, after which the host must be as it was; then judges what
-    /// the container's first process would see.
-    #[track_caller]
-    pub fn attack<T>(&self, outside: &Outside, what: &str, meanwhile: T) -> Outcome {
-        let before = outside.world();
-        let output = self.hook();
-        drop(meanwhile);
-        outside.assert_is(&before, what);
-        self.judge(&output)
-    }
-
-    /// What a call of the hook comes to.
-    #[track_caller]
-    pub fn judge(&self, output: &Output) -> Outcome {
-        judge(self.container.host(), output.code.expect("an exit code"), &output.stderr, || self.look())
-    }
-
-    fn look(&self) -> String {
-        self.enter(&["chroot", self.root().to_str().expect("UTF-8"), "/bin/sh", "-c", LOOK]).stdout
-    }
-
-    /// Unmounts all that the hook has mounted.
-    pub fn undo(&self) {
-        let mounts = mounted_by_vgpu(self.pid);
-        let paths: Vec<_> = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path")).collect();
-        if !paths.is_empty() {
-            self.enter(&[&["umount"], &paths[..]].concat()).ok();
+    /// Ends it as a runtime does: kills all that is in its cgroup, and removes that. Done again, it is nothing.
+    pub fn end(&self) {
+        for pid in cgroup::processes(&self.cgroup) {
+            let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process id");
+            // One that has ended meanwhile is as good.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        cgroup::empty(&self.cgroup);
+        match fs::remove_dir(&self.cgroup) {
+            Err(e) if e.kind() != ErrorKind::NotFound => panic!("{}: {e}", self.cgroup.display()),
+            _ => {}
         }
     }
-
-    /// Runs a program of the host's in its mount namespace.
-    pub fn enter(&self, argv: &[&str]) -> Output {
-        let namespace = format!("--mount=/proc/{}/ns/mnt", self.pid);
-        self.container.host().view().run(&[&["nsenter", &namespace, "--"], argv].concat())
-    }
-
-    /// Its root file system.
-    pub fn root(&self) -> &Path {
-        self.container.root()
-    }
-
-    /// Its bundle.
-    pub fn bundle(&self) -> &Path {
-        self.container.dir()
-    }
-}
-
-impl Drop for Parked<'_> {
-    fn drop(&mut self) {
-        let process = Process::of(self.pid);
-        let _ = kill_process(Pid::from_raw(self.pid as i32).expect("a pid"), Signal::KILL);
-        process.ended();
-    }
-}
-
-/// The lines of strace's that begin with `what`, each with its pid.
-fn its_lines<'t>(trace: &'t str, what: &str) -> impl Iterator<Item = (i32, &'t str)> {
-    let line = move |line: &'t str| {
-        let (pid, rest) = line.split_once(' ')?;
-        Some((pid.parse().expect("a pid"), rest.trim_start()))
-    };
-    trace.lines().filter_map(line).filter(move |(_, rest)| rest.starts_with(what))
-}
-
-/// What vgpu has mounted in the mount namespace of a process, as lines of its mount table.
-pub fn mounted_by_vgpu(pid: u32) -> Vec<String> {
-    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("mountinfo");
-    let its = |line: &&str| {
-        let name = Path::new(line.split(' ').nth(4).expect("a path")).file_name();
-        let name = name.unwrap_or_default().to_string_lossy();
-        name == "vgpu" || name.starts_with("nvidia")
-    };
-    mounts.lines().filter(its).map(str::to_owned).collect()
 }
