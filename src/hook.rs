@@ -66,6 +66,10 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let host = Host::look(&pool, pool_file, &state_dir)?;
     let want = request.want(&pool.request, &host.offered(&pool))?;
     let rules = bundle.device_rules()?;
+    if bundle.joins_mount_namespace() {
+        let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
+        return Err(Error::new(Exit::Request, message).remedy("give it one of its own (linux.namespaces)"));
+    }
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
     }

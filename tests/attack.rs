@@ -313,6 +313,22 @@ fn r12_a_container_in_the_hosts_place() {
     }
 }
 
+/// A mount namespace that was there before the container, and is there after it: runc joins one.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r12_a_mount_namespace_that_is_joined() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let other = Halted::new(attacked(&host, Runtime::Runc));
+    let container = attacked(&host, Runtime::Runc).tweak(|config| {
+        let namespaces = config["linux"]["namespaces"].as_array_mut().expect("namespaces");
+        let mount = namespaces.iter_mut().find(|namespace| namespace["type"] == "mount");
+        mount.expect("a mount namespace")["path"] = json!(format!("/proc/{}/ns/mnt", other.pid()));
+    });
+    outside.attack(&container.build(), "joined").assert_refused("joins a mount namespace", "joined");
+    assert_eq!(mounted_by_vgpu(other.pid()), [""; 0]);
+}
+
 /// A root on a mount of the host's that is shared, and all that config.json may say about it.
 #[test]
 #[ignore = "needs root: starts containers"]

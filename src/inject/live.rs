@@ -246,8 +246,6 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
 /// What covers other GPUs' nodes, in `/dev/vgpu`.
 const HIDDEN: &CStr = c"hidden";
 
-const CANNOT_LIST: fn() -> &'static str = || "cannot list the container's /dev";
-
 /// More nodes than that are no host's, but an attempt to have mounts made without end.
 const MOST_HIDDEN: usize = 256;
 
@@ -408,10 +406,10 @@ impl Inside<'_> {
             return Ok(Vec::new());
         }
         let list =
-            beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, CANNOT_LIST)?;
+            beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot_list)?;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, CANNOT_LIST)? {
-            names.extend(self.foreign_node(dev, &entry.or_exit(Exit::Io, CANNOT_LIST)?)?);
+        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot_list)? {
+            names.extend(self.foreign_node(dev, &entry.or_exit(Exit::Io, cannot_list)?)?);
             if names.len() > MOST_HIDDEN {
                 let message =
                     format!("the image has more than {MOST_HIDDEN} nodes of GPUs in /dev; remove them");
@@ -429,7 +427,7 @@ impl Inside<'_> {
         }
         let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
-            stat => stat.or_exit(Exit::Io, CANNOT_LIST)?,
+            stat => stat.or_exit(Exit::Io, cannot_list)?,
         };
         let foreign = |number: &DeviceNumber| {
             self.open.majors.owns(number.major) && !self.open.nodes.iter().any(|node| node.number == *number)
@@ -495,6 +493,10 @@ fn lost(name: &str) -> Error {
     Error::new(Exit::Request, message)
 }
 
+fn cannot_list() -> &'static str {
+    "cannot list the container's /dev"
+}
+
 /// A name in the container's `/dev` for messages: some are the image's.
 fn shown(name: &str) -> String {
     quoted(&format!("/dev/{name}"))
@@ -506,10 +508,9 @@ fn done<T>(result: Result<T, Errno>, name: &str, what: &str) -> Result<T> {
     let cannot = || format!("cannot {what} the container's {}", shown(name));
     match result {
         Err(Errno::NOENT) => Err(lost(name)),
-        Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
-            let message = format!("{}: {e}; mount a tmpfs at its /dev, as engines do", cannot());
-            Err(Error::new(Exit::Request, message))
-        }
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => result
+            .or_exit(Exit::Request, cannot)
+            .map_err(|e| e.remedy("mount a tmpfs at its /dev, as engines do")),
         result => result.or_exit(Exit::Io, cannot),
     }
 }
