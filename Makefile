@@ -1,5 +1,5 @@
-# The two commands of this repository: `make lint` and `make test`. Both install what they miss.
-.PHONY: lint test
+# The commands of this repository: `make lint`, `make test` and `make bench`. They install what they miss.
+.PHONY: lint test bench
 
 lint:
 	tests/setup.sh lint
@@ -21,3 +21,8 @@ test:
 	@echo 'Left out, because they need root:'
 	@cargo test --workspace --locked --quiet -- --ignored --list --format terse 2>/dev/null | grep ': test$$'
 endif
+
+# Nothing passes or fails: tables of what the hook costs. Wants root, and a machine that does nothing else.
+bench:
+	tests/setup.sh bench
+	cargo bench --locked --bench figures
