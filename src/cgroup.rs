@@ -29,12 +29,12 @@ impl Hierarchy {
     /// # Errors
     /// [`Exit::Io`] where neither is mounted in the usual place.
     pub fn of_host() -> Result<Self> {
-        let mounted = |root| rustix::fs::statfs(root).ok().map(|fs| i64::from(fs.f_type));
-        if mounted(Self::V2.root()) == Some(i64::from(libc::CGROUP2_SUPER_MAGIC)) {
+        let mounted = |root| rustix::fs::statfs(root).ok().map(|fs| fs.f_type);
+        if mounted(Self::V2.root()) == Some(libc::CGROUP2_SUPER_MAGIC) {
             return Ok(Self::V2);
         }
         // Follows systemd's link to a directory that several controllers share.
-        if mounted(Self::V1Devices.root()) == Some(i64::from(libc::CGROUP_SUPER_MAGIC)) {
+        if mounted(Self::V1Devices.root()) == Some(libc::CGROUP_SUPER_MAGIC) {
             return Ok(Self::V1Devices);
         }
         let message = "neither cgroup v2 at /sys/fs/cgroup nor the v1 controller devices at \
@@ -120,13 +120,59 @@ pub struct CgroupId {
     pub inode: u64,
 }
 
-/// Opens the cgroup of the container whose init's `/proc/<pid>` is `proc_dir`.
-///
-/// # Errors
-/// As [`of_process`].
-pub fn of_container(proc_dir: BorrowedFd<'_>) -> Result<Dir> {
-    let hierarchy = Hierarchy::of_host()?;
-    Dir::open(hierarchy, &of_process(proc_dir, hierarchy)?)
+/// The cgroups that are a container's own, opened, the outermost first. Mostly it is one; under systemd
+/// crun puts the container into a cgroup beneath the scope that systemd made for it, and either may have
+/// device programs.
+#[derive(Debug)]
+pub struct OwnCgroups {
+    outer: Vec<Dir>,
+    innermost: Dir,
+}
+
+impl OwnCgroups {
+    /// Those of the container whose init's `/proc/<pid>` is `proc_dir`. `cgroups_path` is its
+    /// configuration's `linux.cgroupsPath`, which names the scope.
+    ///
+    /// # Errors
+    /// As [`of_process`].
+    pub fn open(proc_dir: BorrowedFd<'_>, cgroups_path: Option<&str>) -> Result<Self> {
+        let hierarchy = Hierarchy::of_host()?;
+        let innermost = of_process(proc_dir, hierarchy)?;
+        let scope = cgroups_path.and_then(scope_name);
+        let outer = scope.map(|scope| within(&innermost, &scope)).unwrap_or_default();
+        let outer = outer.iter().map(|path| Dir::open(hierarchy, path)).collect::<Result<_>>()?;
+        Ok(Self { outer, innermost: Dir::open(hierarchy, &innermost)? })
+    }
+
+    /// All of them, the outermost first.
+    pub fn all(&self) -> impl Iterator<Item = &Dir> {
+        self.outer.iter().chain([&self.innermost])
+    }
+
+    /// The one that holds the whole container: as long as a process is in it or beneath, it lives.
+    pub fn outermost(&self) -> &Dir {
+        self.outer.first().unwrap_or(&self.innermost)
+    }
+
+    /// The one that the container's init is in.
+    pub fn innermost(&self) -> &Dir {
+        &self.innermost
+    }
+}
+
+/// `slice:prefix:name` asks for systemd's scope `prefix-name.scope` (runc's and crun's `--systemd-cgroup`).
+fn scope_name(cgroups_path: &str) -> Option<String> {
+    let mut parts = cgroups_path.split(':');
+    let (_slice, prefix, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let scope = if prefix.is_empty() { format!("{name}.scope") } else { format!("{prefix}-{name}.scope") };
+    parts.next().is_none().then_some(scope)
+}
+
+/// The ancestors of `path` from the scope downwards; none if the scope is not among them.
+fn within(path: &CgroupPath, scope: &str) -> Vec<CgroupPath> {
+    let ancestors: Vec<CgroupPath> = path.ancestors().collect();
+    let top = ancestors.iter().position(|path| path.0.rsplit('/').next() == Some(scope));
+    top.map(|top| ancestors.into_iter().take(top + 1).rev().collect()).unwrap_or_default()
 }
 
 /// The cgroup of the container whose init's `/proc/<pid>` is `proc_dir`.
@@ -216,7 +262,7 @@ impl Dir {
     }
 
     /// Opens the cgroup that had this `path` and `inode` once. `None`: it is gone; what has its name now is
-    /// another one. The kernel does not give an inode number of a cgroup out again before 2^32 others.
+    /// another one. On 64-bit hosts the kernel gives no inode number of a cgroup out twice.
     ///
     /// # Errors
     /// [`Exit::Io`] where it cannot be told.
@@ -290,13 +336,13 @@ fn populated_v2(dir: BorrowedFd<'_>) -> io::Result<bool> {
 /// Deeper nesting than this is somebody's attack on the stack or the descriptor table.
 const DEEPEST: u32 = 100;
 
-/// `tasks` rather than `cgroup.procs`: v1 lets single threads be elsewhere than their process.
+/// v1's `cgroup.procs` names the process of every living thread, also where only that thread is here.
 fn populated_v1(dir: BorrowedFd<'_>, depth: u32) -> io::Result<bool> {
     if depth > DEEPEST {
         return Err(io::Error::other(format!("it is nested more than {DEEPEST} deep")));
     }
     let mut first = [0; 1];
-    if open(dir, "tasks", OFlags::RDONLY)?.read(&mut first)? > 0 {
+    if open(dir, "cgroup.procs", OFlags::RDONLY)?.read(&mut first)? > 0 {
         return Ok(true);
     }
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -342,8 +388,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    const HYBRID: &str = "12:name=systemd:/user.slice/a\n11:pids:/p\n10:cpu,cpuacct:/c\n\
-                          9:memory,devices,x:/d: e:f\n1:name=devices2:/n\n0::/u:n i\n";
+    const HYBRID: &str = "12:name=systemd:/user.slice/a\n11:name=devices:/n\n10:cpu,cpuacct:/c\n\
+                          9:memory,devices,x:/d: e:f\n8:pids:/p\n0::/u:n i\n";
 
     #[test]
     fn finds_the_line_of_the_hierarchy() {
@@ -377,6 +423,20 @@ mod tests {
             assert!(bad.parse::<CgroupPath>().is_err(), "{bad}");
         }
         assert!(serde_json::from_str::<CgroupPath>("\"/a/../b\"").is_err());
+    }
+
+    #[test]
+    fn systemds_scope_is_the_containers_too() {
+        assert_eq!(scope_name("machine.slice:libpod:ab").as_deref(), Some("libpod-ab.scope"));
+        assert_eq!(scope_name(":ab"), None);
+        assert_eq!(scope_name("::ab").as_deref(), Some("ab.scope"));
+        assert_eq!(scope_name("/docker/a:b:c:d"), None);
+        let outer =
+            |text: &str| within(&path(text), "p-n.scope").into_iter().map(String::from).collect::<Vec<_>>();
+        assert_eq!(outer("/m.slice/p-n.scope/container"), ["/m.slice/p-n.scope"]);
+        assert_eq!(outer("/m.slice/p-n.scope/a/b"), ["/m.slice/p-n.scope", "/m.slice/p-n.scope/a"]);
+        assert_eq!(outer("/m.slice/p-n.scope"), [""; 0]);
+        assert_eq!(outer("/m.slice/xp-n.scope/a"), [""; 0]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::DEFAULT_PATH;
 use crate::config::{PoolFile, Table};
-use crate::error::{Exit, Result};
+use crate::error::{Error, Exit, Result};
 use crate::gpu::{self, DriverRoot, Inventory, Probe};
 use crate::pool::Lease;
 use crate::pool::store::StateDir;
@@ -92,22 +92,44 @@ pub fn main() -> ExitCode {
     if let Some((pool_file, stage)) = hook::asked(&arguments) {
         return hook::main(&pool_file, stage);
     }
-    let arguments = match Arguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(e) => {
-            // Help and version go to stdout and are no error.
-            let code = if e.use_stderr() { Exit::Usage as u8 } else { 0 };
-            let _ = e.print();
-            return ExitCode::from(code);
-        }
-    };
-    match run(&arguments) {
-        Ok(code) => code,
-        Err(e) => {
-            eprintln!("vgpu: {e}");
-            ExitCode::from(e.exit as u8)
-        }
+    match Arguments::try_parse_from(&arguments) {
+        Ok(parsed) => run(&parsed).unwrap_or_else(|error| fail(&error)),
+        Err(refused) => not_parsed(&arguments, &refused),
     }
+}
+
+fn fail(error: &Error) -> ExitCode {
+    eprintln!("vgpu: {error}");
+    ExitCode::from(error.exit as u8)
+}
+
+/// Help and version were asked for, or nothing at all, or what was written is wrong.
+fn not_parsed(arguments: &[OsString], refused: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
+    match refused.kind() {
+        DisplayHelp | DisplayVersion => {
+            let _ = refused.print();
+            ExitCode::SUCCESS
+        }
+        DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = refused.print();
+            ExitCode::from(Exit::Usage as u8)
+        }
+        // Whoever set a hook up so may never see its stderr.
+        _ if arguments.iter().any(|argument| argument == "hook") => {
+            hook::fail(Path::new(DEFAULT_PATH), None, &usage(&refused.to_string()))
+        }
+        _ => fail(&usage(&refused.to_string())),
+    }
+}
+
+/// The parser's paragraphs as one line: what is wrong, and its tip. They hold words of the command line;
+/// the parser leaves control characters out.
+fn usage(paragraphs: &str) -> Error {
+    let said = paragraphs.split("\n\nUsage:").next().unwrap_or(paragraphs);
+    let said = said.strip_prefix("error: ").unwrap_or(said).replace("\n\n  tip:", ";");
+    let words: Vec<&str> = said.split_whitespace().collect();
+    Error::new(Exit::Usage, format!("{}; see `vgpu --help`", words.join(" ")))
 }
 
 /// The pool as an admin's command looks at it.
@@ -160,7 +182,37 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Discover { json } => discover::run(pool_file, *json)?,
         Command::Why { container } => why::run(pool_file, container.as_deref())?,
         Command::Config(command) => run_config(pool_file, command)?,
-        Command::Hook { stage } => return Ok(hook::unknown(stage)),
+        Command::Hook { stage } => return Ok(hook::main(pool_file, stage)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a command line that is wrong.
+    fn said(arguments: &[&str]) -> String {
+        let Err(refused) = Arguments::try_parse_from(arguments) else { panic!("{arguments:?} is right") };
+        let error = usage(&refused.to_string());
+        assert_eq!(error.exit, Exit::Usage);
+        error.to_string()
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_line_too() {
+        for (arguments, line) in [
+            (
+                &["vgpu", "hook"][..],
+                "the following required arguments were not provided: <STAGE>; see `vgpu --help`",
+            ),
+            (
+                &["vgpu", "stauts"],
+                "unrecognized subcommand 'stauts'; a similar subcommand exists: 'status'; see `vgpu --help`",
+            ),
+            (&["vgpu", "why", "a", "b\n\u{7}"], "unexpected argument 'b ' found; see `vgpu --help`"),
+        ] {
+            assert_eq!(said(arguments), line);
+        }
+    }
 }

@@ -52,6 +52,22 @@ impl Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
+
+    /// The same error, with what to do about it after the cause.
+    #[must_use]
+    pub fn remedy(mut self, what: &str) -> Self {
+        self.message = format!("{}; {what}", self.message);
+        self
+    }
+
+    /// The same error, with what went wrong while undoing added.
+    #[must_use]
+    pub fn also(mut self, undone: Result<()>) -> Self {
+        if let Err(e) = undone {
+            self.message = format!("{}; while undoing: {e}", self.message);
+        }
+        self
+    }
 }
 
 impl fmt::Display for Error {
@@ -74,11 +90,12 @@ impl<T, E: fmt::Display> OrExit<T> for std::result::Result<T, E> {
     }
 }
 
-/// The longest piece of foreign text that is shown, in characters.
-const SHOWN: usize = 64;
+/// The longest piece of foreign text that is shown, in characters: the path of a bundle or a cgroup has its
+/// engine's id of 64 in it.
+const SHOWN: usize = 256;
 
 /// Text from a container or a file, safe for a terminal and a log: quoted, control and
-/// non-ASCII characters escaped, cut after [`SHOWN`] characters.
+/// non-ASCII characters escaped, cut after 256 characters.
 pub fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars().take(SHOWN) {
@@ -98,8 +115,8 @@ mod tests {
     #[test]
     fn quoted_escapes_and_cuts() {
         assert_eq!(quoted("a\n\x1b[31m\u{202e}"), r#""a\n\u{1b}[31m\u{202e}""#);
-        assert_eq!(quoted(&"x".repeat(64)), format!("\"{}\"", "x".repeat(64)));
-        assert_eq!(quoted(&"x".repeat(4096)), format!("\"{}\"… (4096 bytes)", "x".repeat(64)));
+        assert_eq!(quoted(&"x".repeat(256)), format!("\"{}\"", "x".repeat(256)));
+        assert_eq!(quoted(&"x".repeat(4096)), format!("\"{}\"… (4096 bytes)", "x".repeat(256)));
     }
 
     #[test]

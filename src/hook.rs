@@ -8,7 +8,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags};
 
-use crate::cgroup;
+use crate::cgroup::OwnCgroups;
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
@@ -44,19 +44,27 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let config_json = read_config_json(&state.bundle)?;
     let bundle = Bundle::parse(&config_json)?;
     let Some(found) = request::find(&bundle) else { return Ok(()) };
-    let pool = config::read(pool_file)?;
+    let rootless = is_rootless()?;
+    let pool = match config::read(pool_file) {
+        // There root's files do not look like root's.
+        Err(_) if rootless => return Err(no_rootless()),
+        read => read?,
+    };
     if !may_ask(&found, &pool) {
         return Ok(());
     }
-    refuse_rootless()?;
+    let request = found.check()?;
+    if rootless {
+        return Err(no_rootless());
+    }
 
     let pid =
         state.pid.ok_or_else(|| Error::new(Exit::Request, "the state names no process of the container"))?;
     let container = Container::open(pid)?;
-    let cgroup = cgroup::of_container(container.proc())?;
+    let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
     let host = Host::look(&pool, pool_file, &state_dir)?;
-    let want = found.check()?.want(&pool.request, &host.offered(&pool))?;
+    let want = request.want(&pool.request, &host.offered(&pool))?;
     let rules = bundle.device_rules()?;
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
@@ -65,7 +73,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let lease = Lease {
         container: state.id.clone(),
         bundle: state.bundle.clone(),
-        cgroup: cgroup.id(),
+        cgroup: cgroups.outermost().id(),
         pid,
         start_time: container.start_time,
         since: Timestamp::now(),
@@ -75,9 +83,9 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let lease = grant(lease, &want, &host, &mut rollback)?;
     let plan = resolve::plan(&lease, &host.inventory, &host.majors)?;
     let open = live::open(plan, &host.driver, host.majors)?;
-    let allowed = rollback.opened(inject::allow_devices(&cgroup, &open.numbers(), &rules)?);
+    let allowed = rollback.opened(inject::allow_devices(&cgroups, &open.numbers(), &rules)?);
     let others = if pool.policy.allow_other_access { Vec::new() } else { open.other_numbers() };
-    let birth = inject::confine(&cgroup, allowed, &others)?;
+    let birth = inject::confine(&cgroups, allowed, &others)?;
     let root = bundle.root(&state.bundle)?;
     live::inject(
         &open,
@@ -101,6 +109,10 @@ fn poststop(pool_file: &Path, state: &State) -> Result<()> {
         && let Ok(bundle) = Bundle::parse(&config_json)
         && request::find(&bundle).is_none()
     {
+        return Ok(());
+    }
+    // There nothing is ever given.
+    if is_rootless()? {
         return Ok(());
     }
     let pool = config::read(pool_file)?;
@@ -136,17 +148,17 @@ fn may_ask(found: &Found, pool: &PoolFile) -> bool {
 }
 
 /// In a user namespace there is no right to open devices for anybody, nor to enter what root has made.
-fn refuse_rootless() -> Result<()> {
+fn is_rootless() -> Result<bool> {
     let map = std::fs::read_to_string("/proc/self/uid_map")
         .or_exit(Exit::Io, || "cannot read /proc/self/uid_map")?;
     let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
-    if initial && rustix::process::geteuid().is_root() {
-        return Ok(());
-    }
-    Err(Error::new(
-        Exit::Request,
-        "rootless containers cannot have vGPUs yet; start the container with an engine that runs as root",
-    ))
+    Ok(!initial || !rustix::process::geteuid().is_root())
+}
+
+fn no_rootless() -> Error {
+    let message =
+        "rootless containers cannot have vGPUs yet; start the container with an engine that runs as root";
+    Error::new(Exit::Request, message)
 }
 
 /// What a request is held against: the host's GPUs, and what the pool file cuts them into.

@@ -8,7 +8,7 @@ pub mod mounts;
 
 use std::os::fd::AsFd;
 
-use crate::cgroup::{Dir, Hierarchy};
+use crate::cgroup::{Dir, Hierarchy, OwnCgroups};
 use crate::device_rule::DeviceRule;
 use crate::error::Result;
 use crate::inject::child::Birth;
@@ -17,49 +17,70 @@ use crate::types::DeviceNumber;
 /// Takes back what [`allow_devices`] did.
 #[derive(Debug)]
 #[must_use = "dropping it leaves the devices allowed"]
-pub enum Undo<'d> {
-    /// On cgroup v1.
+pub struct Undo<'d>(Vec<UndoOne<'d>>);
+
+#[derive(Debug)]
+enum UndoOne<'d> {
     V1(cgroup_v1::Undo<'d>),
-    /// On cgroup v2.
     V2(cgroup_v2::Undo<'d>),
 }
 
 impl Undo<'_> {
-    /// As [`cgroup_v1::Undo::undo`] and [`cgroup_v2::Undo::undo`].
+    /// Takes back all of it, the last first. Goes on after an error, and gives the first.
     pub fn undo(self) -> Result<()> {
-        match self {
-            Self::V1(undo) => undo.undo(),
-            Self::V2(undo) => undo.undo(),
-        }
+        let undone = self.0.into_iter().rev().map(|undo| match undo {
+            UndoOne::V1(undo) => undo.undo(),
+            UndoOne::V2(undo) => undo.undo(),
+        });
+        undone.fold(Ok(()), Result::and)
+    }
+
+    /// Does any rule at all confine the container?
+    fn ruled(&self) -> bool {
+        self.0.iter().any(|undo| match undo {
+            UndoOne::V1(undo) => undo.ruled,
+            UndoOne::V2(undo) => undo.ruled,
+        })
     }
 }
 
-/// Lets the container's cgroup open these devices, beside what the spec's `rules` let it open already. On
+/// Lets the container's cgroups open these devices, beside what the spec's `rules` let them open already. On
 /// an error nothing has changed.
 pub fn allow_devices<'d>(
-    cgroup: &'d Dir,
+    cgroups: &'d OwnCgroups,
     devices: &[DeviceNumber],
     rules: &[DeviceRule],
 ) -> Result<Undo<'d>> {
-    match cgroup.hierarchy() {
-        Hierarchy::V1Devices => cgroup_v1::allow(cgroup, devices).map(Undo::V1),
-        Hierarchy::V2 => cgroup_v2::allow(cgroup, devices, rules).map(Undo::V2),
+    let mut undo = Undo(Vec::new());
+    // The outermost first: on v1 nothing is allowed that is not allowed above.
+    for cgroup in cgroups.all() {
+        let allowed = match cgroup.hierarchy() {
+            Hierarchy::V1Devices => cgroup_v1::allow(cgroup, devices).map(UndoOne::V1),
+            Hierarchy::V2 => cgroup_v2::allow(cgroup, devices, rules).map(UndoOne::V2),
+        };
+        match allowed {
+            Ok(one) => undo.0.push(one),
+            Err(e) => return Err(e.also(undo.undo())),
+        }
     }
+    Ok(undo)
 }
 
 /// Closes the host's other GPUs to a container whose engine gave it no device rules at all (podman does so
 /// with uid and gid mappings): an image may bring a node of any of them. Says where the child must stand that
 /// reads back what the container may open.
-pub fn confine<'d>(cgroup: &'d Dir, undo: &Undo, others: &[DeviceNumber]) -> Result<Birth<'d>> {
-    let (ruled, birth) = match undo {
-        Undo::V1(undo) => (undo.ruled, Birth::MovesTo(cgroup.as_fd())),
-        Undo::V2(undo) => (undo.ruled, Birth::Within(cgroup.as_fd())),
-    };
+pub fn confine<'d>(cgroups: &'d OwnCgroups, undo: &Undo, others: &[DeviceNumber]) -> Result<Birth<'d>> {
+    let ruled = undo.ruled();
     if !ruled && !others.is_empty() {
-        deny_devices(cgroup, others)?;
+        deny_devices(cgroups.outermost(), others)?;
     }
-    // A list of rules on v1 has been read back as it is, and no cgroup above can allow less.
-    Ok(if ruled && cgroup.hierarchy() == Hierarchy::V1Devices { Birth::Beside } else { birth })
+    let innermost = cgroups.innermost();
+    Ok(match innermost.hierarchy() {
+        Hierarchy::V2 => Birth::Within(innermost.as_fd()),
+        // A list of rules on v1 has been read back as it is, and no cgroup above can allow less.
+        Hierarchy::V1Devices if ruled => Birth::Beside,
+        Hierarchy::V1Devices => Birth::MovesTo(innermost.as_fd()),
+    })
 }
 
 /// Closes these devices to the cgroup; what is open already stays open.

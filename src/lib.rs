@@ -13,8 +13,9 @@
 //!                                                             inject::live
 //! ```
 //!
-//! Pure, tested without root: [`types`], [`oci`], [`request`], [`config`], [`pool`], [`resolve`].
-//! Touch the kernel: [`gpu`] (reads), [`pool::store`] and [`pool::liveness`], [`inject`], [`sys`].
+//! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
+//! [`access`], [`resolve`]. Touch the kernel: [`gpu`], [`cgroup`], [`container`] and [`trust`] (read),
+//! [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
 pub mod cgroup;

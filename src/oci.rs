@@ -114,6 +114,7 @@ struct Linux<'a> {
     resources: Option<Resources<'a>>,
     devices: Option<Vec<Device>>,
     mount_label: Option<String>,
+    cgroups_path: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -236,6 +237,11 @@ impl<'a> Bundle<'a> {
         let raw = resources.and_then(|resources| resources.devices.as_deref()).unwrap_or_default();
         let rules = raw.iter().map(RawDeviceRule::check).collect::<Result<_, _>>();
         rules.or_exit(Exit::Request, || "cannot follow linux.resources.devices in config.json")
+    }
+
+    /// Where the container's cgroup is to be, in the form that the runtime's cgroup manager wants.
+    pub fn cgroups_path(&self) -> Option<&str> {
+        self.linux.as_ref()?.cgroups_path.as_deref()
     }
 
     /// The SELinux label that the container's mounts carry.

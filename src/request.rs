@@ -191,36 +191,39 @@ mod tests {
         serde_json::json!({"annotations": annotations, "process": {"env": env}}).to_string()
     }
 
-    fn request(
-        annotations: &[(&str, &str)],
-        env: &[&str],
-    ) -> Option<Result<(u32, Option<String>, Option<Bytes>)>> {
+    fn request(annotations: &[(&str, &str)], env: &[&str]) -> Option<Result<Request>> {
         let json = bundle(annotations, env);
         let bundle = Bundle::parse(json.as_bytes()).unwrap();
-        find(&bundle).map(|found| {
-            found.check().map(|r| (r.count.get(), r.kind.map(|k| k.as_str().to_owned()), r.memory))
-        })
+        find(&bundle).map(|found| found.check())
+    }
+
+    fn asks(count: &str, kind: Option<&str>, memory: Option<&str>) -> Option<Result<Request>> {
+        Some(Ok(Request {
+            count: count.parse().unwrap(),
+            kind: kind.map(|kind| kind.parse().unwrap()),
+            memory: memory.map(|memory| memory.parse().unwrap()),
+        }))
     }
 
     #[test]
     fn annotations_ask() {
         let full = [("vgpu.count", "2"), ("vgpu.type", "small"), ("vgpu.memory", "4GiB")];
-        assert_eq!(request(&full, &[]).unwrap().unwrap(), (2, Some("small".into()), Some(Bytes(4 << 30))));
-        assert_eq!(request(&full[1..2], &[]).unwrap().unwrap(), (1, Some("small".into()), None));
+        assert_eq!(request(&full, &[]), asks("2", Some("small"), Some("4GiB")));
+        assert_eq!(request(&full[1..2], &[]), asks("1", Some("small"), None));
     }
 
     #[test]
     fn the_environment_asks() {
-        assert_eq!(request(&[], &["VGPU_COUNT=3"]).unwrap().unwrap(), (3, None, None));
+        assert_eq!(request(&[], &["VGPU_COUNT=3"]), asks("3", None, None));
         assert_eq!(request(&[], &["VGPU_REUSE=off", "XVGPU_COUNT=1", "VGPU_COUNT"]), None);
     }
 
     #[test]
     fn any_annotation_silences_the_environment() {
         let env = ["VGPU_COUNT=8", "VGPU_TYPE=large"];
-        assert_eq!(request(&[("vgpu.count", "1")], &env).unwrap().unwrap(), (1, None, None));
+        assert_eq!(request(&[("vgpu.count", "1")], &env), asks("1", None, None));
         assert_eq!(request(&[("vgpu.count", "")], &env), None);
-        assert_eq!(request(&[("vgpus", "1")], &env).unwrap().unwrap().0, 8);
+        assert_eq!(request(&[("vgpus", "1")], &env), asks("8", Some("large"), None));
     }
 
     #[test]
@@ -244,7 +247,7 @@ mod tests {
             ("vgpu.count", "0", r#"vgpu.count is "0"; a count is"#.to_owned()),
             ("vgpu.count", "-1", r#"is "-1";"#.to_owned()),
             ("vgpu.count", "1.5", r#"is "1.5";"#.to_owned()),
-            ("vgpu.count", &long, format!("is \"{}\"… (4096 bytes);", "9".repeat(64))),
+            ("vgpu.count", &long, format!("is \"{}\"… (4096 bytes);", "9".repeat(256))),
             ("vgpu.type", "a\n\u{1b}[2J", r#"vgpu.type is "a\n\u{1b}[2J"; a type name is"#.to_owned()),
             ("vgpu.type", "../x", r#"is "../x";"#.to_owned()),
             ("vgpu.memory", "10", r#"vgpu.memory is "10"; memory is"#.to_owned()),

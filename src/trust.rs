@@ -182,7 +182,8 @@ mod tests {
         fs::write(directory.path().join("pool.toml"), "").unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o775)).unwrap();
         let line = refused(&directory.path().join("pool.toml"));
-        assert!(line.contains(&format!("chmod 755 {}", directory.path().display())), "{line}");
+        assert!(line.contains("others than root may write it (mode 0775)"), "{line}");
+        assert!(line.ends_with(&format!("`chmod 755 {}`", directory.path().display())), "{line}");
     }
 
     #[test]

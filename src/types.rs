@@ -202,7 +202,7 @@ impl FromStr for Bytes {
 impl fmt::Display for Bytes {
     /// The largest unit that gives a whole number, binary units first: `10GiB`, `1500MB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whole = UNITS.iter().find(|(_, scale)| self.0 != 0 && self.0 % scale == 0);
+        let whole = UNITS.iter().find(|(_, scale)| self.0 != 0 && self.0.is_multiple_of(*scale));
         let (unit, scale) = whole.unwrap_or(&("B", 1));
         write!(f, "{}{unit}", self.0 / scale)
     }

@@ -266,7 +266,6 @@ fn readable(fd: BorrowedFd<'_>) -> bool {
 }
 
 #[test]
-#[ignore = "needs root: an NVML library is trusted only when root owns it"]
 fn a_hanging_library_goes_with_a_caller_that_is_killed() {
     let host = Host::with_nvml(Init::Hang);
     let library = host.path(LIB).join("libnvidia-ml.so.1");
@@ -274,6 +273,7 @@ fn a_hanging_library_goes_with_a_caller_that_is_killed() {
         .args(["-c", r#""$0" discover --probe; exit"#, env!("CARGO_BIN_EXE_vgpu")])
         .stdin(File::open(library).unwrap())
         .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let hanging = host.path(LIB).join(fake_nvml::HANGING);
@@ -315,11 +315,15 @@ fn a_library_that_others_could_have_written_is_not_loaded() {
     let chmod = |mode| fs::set_permissions(&library, fs::Permissions::from_mode(mode)).unwrap();
     for mode in [0o775, 0o757] {
         chmod(mode);
-        assert_fails(host.discover(), Exit::Untrusted, &["libnvidia-ml.so.1", "owned by root"]);
+        assert_fails(
+            host.discover(),
+            Exit::Untrusted,
+            &["libnvidia-ml.so.1", "others than root may write it"],
+        );
     }
     chmod(0o755);
-    chown(&library, Some(65534), None).unwrap();
-    assert_fails(host.discover(), Exit::Untrusted, &["its owner is 65534"]);
+    chown(&library, Some(1), None).unwrap();
+    assert_fails(host.discover(), Exit::Untrusted, &["belongs to uid 1"]);
     fs::remove_file(&library).unwrap();
     fs::create_dir(&library).unwrap();
     assert_fails(host.discover(), Exit::Untrusted, &["regular file"]);
@@ -398,6 +402,16 @@ fn nvml_is_asked_once_as_long_as_the_key_is_the_same() {
     host.nvml(|_| {});
     host.driver("560.35.03");
     assert_eq!(host.load().unwrap().inventory.driver, "560.35.03");
+}
+
+#[test]
+fn another_driver_root_is_another_inventory() {
+    let (host, other) = (Host::new(), Host::new());
+    host.load().unwrap();
+    fs::remove_dir_all(other.path(format!("proc/driver/nvidia/gpus/{}", CARDS[0].pci))).unwrap();
+    let dir = File::open(host.state_dir()).unwrap();
+    let found = gpu::load_or_discover(dir.as_fd(), &host.state_dir(), &other.root(), &probe());
+    assert_eq!(minors(&found.unwrap()), [2, 0]);
 }
 
 #[test]

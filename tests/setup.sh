@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the programs that `make lint`, `make test` or `make bench` need and that are missing (Debian,
-# Ubuntu). Changes nothing when all are there.
+# Installs the programs that `make lint`, `make demo`, `make test` or `make bench` need and that are missing
+# (Debian, Ubuntu). Changes nothing when all are there.
 #
-#   tests/setup.sh lint|test|bench
+#   tests/setup.sh lint|demo|test|bench
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 missing=
@@ -20,6 +20,10 @@ need_static_busybox() {
 case ${1-} in
 lint)
     need shellcheck shellcheck
+    ;;
+demo)
+    need runc runc
+    need_static_busybox
     ;;
 test)
     need runc runc
@@ -44,7 +48,7 @@ bench)
     need_static_busybox
     ;;
 *)
-    echo "usage: tests/setup.sh lint|test|bench" >&2
+    echo "usage: tests/setup.sh lint|demo|test|bench" >&2
     exit 64
     ;;
 esac

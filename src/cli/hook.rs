@@ -1,7 +1,7 @@
 //! `vgpu [--config PATH] hook STAGE`: what runtimes call, and how it ends when it fails.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,41 +16,47 @@ use crate::oci::State;
 const STATE_LIMIT: u64 = 16 << 20;
 
 /// The pool file and stage, if these are a hook's arguments just as `hooks/` writes them. Everything else
-/// (help, unknown stages, abbreviations) is the argument parser's.
-pub fn asked(arguments: &[OsString]) -> Option<(PathBuf, Stage)> {
+/// (help, another order, abbreviations) is the argument parser's.
+pub fn asked(arguments: &[OsString]) -> Option<(PathBuf, &str)> {
     let texts: Vec<&str> = arguments.iter().skip(1).map(|a| a.to_str()).collect::<Option<_>>()?;
     let (pool_file, stage) = match texts[..] {
         ["hook", stage] => (DEFAULT_PATH, stage),
         ["--config", path, "hook", stage] | ["hook", "--config", path, stage] => (path, stage),
         _ => return None,
     };
-    let stage = match stage {
-        "createRuntime" | "prestart" => Stage::CreateRuntime,
-        "poststop" => Stage::Poststop,
-        _ => return None,
-    };
-    Some((pool_file.into(), stage))
-}
-
-/// What there is to say about any other stage.
-pub fn unknown(stage: &str) -> ExitCode {
-    eprintln!("vgpu: there is nothing to do at hook stage {}; use createRuntime and poststop", quoted(stage));
-    ExitCode::from(Exit::Usage as u8)
+    (!stage.starts_with('-')).then(|| (pool_file.into(), stage))
 }
 
 /// Serves one call. An error is one line on stderr, in the log and in syslog.
-pub fn main(pool_file: &Path, stage: Stage) -> ExitCode {
-    let mut container = String::from("-");
-    match caught(|| {
-        let state = read_state()?;
-        container = state.id.to_string();
-        hook::run(stage, pool_file, &state)
-    }) {
+pub fn main(pool_file: &Path, stage: &str) -> ExitCode {
+    let mut container = None;
+    let served = caught(|| {
+        let state = read_state();
+        container = state.as_ref().ok().map(|state| state.id.to_string());
+        hook::run(parse_stage(stage)?, pool_file, &state?)
+    });
+    match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("vgpu: {e}");
-            journal::record(&state_dir(pool_file), &container, &e);
-            ExitCode::from(e.exit as u8)
+        Err(error) => fail(pool_file, container.as_deref(), &error),
+    }
+}
+
+/// Says why a hook failed wherever somebody may look: its stderr does not reach everybody.
+pub fn fail(pool_file: &Path, container: Option<&str>, error: &Error) -> ExitCode {
+    eprintln!("vgpu: {error}");
+    journal::record(&state_dir(pool_file), container.unwrap_or("-"), error);
+    ExitCode::from(error.exit as u8)
+}
+
+fn parse_stage(stage: &str) -> Result<Stage> {
+    match stage {
+        "createRuntime" | "prestart" => Ok(Stage::CreateRuntime),
+        "poststop" => Ok(Stage::Poststop),
+        _ => {
+            let stage = quoted(stage);
+            let message =
+                format!("there is nothing to do at hook stage {stage}; use createRuntime and poststop");
+            Err(Error::new(Exit::Usage, message))
         }
     }
 }
@@ -66,8 +72,14 @@ fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
 }
 
 fn read_state() -> Result<State> {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        let message =
+            "a container runtime calls `vgpu hook`, with the container's state on stdin; see hooks/";
+        return Err(Error::new(Exit::Usage, message));
+    }
     let mut json = Vec::new();
-    std::io::stdin()
+    stdin
         .take(STATE_LIMIT)
         .read_to_end(&mut json)
         .or_exit(Exit::Io, || "cannot read the container's state from stdin")?;
@@ -83,27 +95,31 @@ fn state_dir(pool_file: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn ask(arguments: &[&str]) -> Option<(PathBuf, Stage)> {
-        asked(&arguments.iter().map(OsString::from).collect::<Vec<_>>())
+    fn ask(arguments: &[&str]) -> Option<(PathBuf, String)> {
+        let arguments: Vec<_> = arguments.iter().map(OsString::from).collect();
+        asked(&arguments).map(|(pool_file, stage)| (pool_file, stage.to_owned()))
     }
 
     #[test]
     fn what_runtimes_call() {
-        let create = Some((PathBuf::from(DEFAULT_PATH), Stage::CreateRuntime));
-        assert_eq!(ask(&["vgpu", "hook", "createRuntime"]), create);
-        assert_eq!(ask(&["vgpu", "hook", "prestart"]), create);
-        assert_eq!(
-            ask(&["vgpu", "--config", "/p", "hook", "poststop"]),
-            Some(("/p".into(), Stage::Poststop))
-        );
+        let with = |pool_file: &str, stage: &str| Some((PathBuf::from(pool_file), stage.to_owned()));
+        assert_eq!(ask(&["vgpu", "hook", "createRuntime"]), with(DEFAULT_PATH, "createRuntime"));
+        assert_eq!(ask(&["vgpu", "--config", "/p", "hook", "poststop"]), with("/p", "poststop"));
+        assert_eq!(ask(&["vgpu", "hook", "--config", "/p", "x"]), with("/p", "x"));
     }
 
     #[test]
     fn everything_else_is_the_parsers() {
-        for arguments in
-            [&["vgpu"][..], &["vgpu", "hook"], &["vgpu", "hook", "createContainer"], &["vgpu", "status"]]
+        for arguments in [&["vgpu"][..], &["vgpu", "hook"], &["vgpu", "hook", "--help"], &["vgpu", "status"]]
         {
             assert_eq!(ask(arguments), None);
         }
+    }
+
+    #[test]
+    fn stages() {
+        assert_eq!(parse_stage("prestart"), Ok(Stage::CreateRuntime));
+        assert_eq!(parse_stage("poststop"), Ok(Stage::Poststop));
+        assert_eq!(parse_stage("createContainer").unwrap_err().exit, Exit::Usage);
     }
 }

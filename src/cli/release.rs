@@ -23,8 +23,9 @@ pub fn release(pool_file: &Path, container: &str, force: bool) -> Result<()> {
     let id = one_container(&state_dir.peek()?, container)?.ok_or_else(none)?;
     if force {
         // Outside the lock: it loads programs into the kernel, and who is forced out has no say meanwhile.
-        let of_it = state_dir.peek()?.into_iter().filter(|lease| lease.container.as_str() == id);
-        of_it.map(|lease| close_devices(&pool, &state_dir, &lease)).collect::<Result<()>>()?;
+        let leases = state_dir.peek()?;
+        let mut of_it = leases.iter().filter(|lease| lease.container.as_str() == id);
+        of_it.try_for_each(|lease| close_devices(&pool, &state_dir, lease))?;
     }
     let mut locked = state_dir.lock(pool.policy.lock_timeout)?;
     let of_it = |lease: &Lease| lease.container.as_str() == id;

@@ -13,7 +13,8 @@ use crate::gpu::Unusable;
 use crate::pool::{Held, Lease, liveness};
 use crate::types::{GpuUuid, VgpuId};
 
-/// What `--json` prints; the field names are stable.
+/// What `--json` prints; the field names are stable. `reason` and `absent` are there only where there is
+/// something to say.
 #[derive(Debug, Serialize)]
 struct Status<'a> {
     version: u32,
@@ -22,6 +23,7 @@ struct Status<'a> {
     retired: Vec<VgpuStatus<'a>>,
     leases: Vec<LeaseStatus<'a>>,
     /// Entries of the pool file that match no GPU.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
     absent: &'a [String],
 }
 

@@ -26,12 +26,24 @@ pub fn run(pool_file: &Path, container: Option<&str>) -> Result<()> {
         None => true,
     };
     let lines: Vec<_> = lines.into_iter().filter(about).collect();
-    if let (true, Some(id)) = (lines.is_empty(), container) {
-        let message = format!("{} was refused nothing, as far as {} tells", quoted(id), state_dir.display());
-        return Err(Error::new(Exit::Request, message));
-    }
     let mut out = std::io::stdout().lock();
+    if lines.is_empty() {
+        return nothing(container, &state_dir.join(LOG), &mut out);
+    }
     lines.iter().try_for_each(|line| writeln!(out, "{line}")).or_exit(Exit::Io, || "cannot print")
+}
+
+/// It is an error only where a container was named: then there is something to explain.
+fn nothing(container: Option<&str>, log: &Path, out: &mut impl Write) -> Result<()> {
+    let log = log.display();
+    match container {
+        Some(id) => {
+            let line =
+                format!("{log} tells of no failed hook of container {}; see `vgpu status`", quoted(id));
+            Err(Error::new(Exit::Request, line))
+        }
+        None => writeln!(out, "{log} tells of no failed hook").or_exit(Exit::Io, || "cannot print"),
+    }
 }
 
 fn read_log(dir: &StateDir, name: &str, lines: &mut Vec<String>) -> Result<()> {

@@ -36,7 +36,6 @@ impl PoolFile {
             }
             table.gpus.extend(matched.into_iter().map(|gpu| self.cut_gpu(entry, gpu)));
         }
-        problems.sort();
         if problems.is_empty() { Ok(table) } else { Err(problems) }
     }
 
@@ -238,8 +237,12 @@ mod tests {
 
     #[test]
     fn sums_do_not_wrap() {
-        let text = "[[type]]\nname = \"huge\"\nmemory = \"16000000TiB\"\ncompute = 1\n[[gpu]]\nproduct = \"*\"\nvgpus = { huge = 2 }\n";
-        assert_eq!(parse(text).unwrap().cut(&host([A40; 3])).unwrap_err().len(), 1);
+        let half = |name| format!("[[type]]\nname = \"{name}\"\nmemory = \"8388608TiB\"\ncompute = 1\n");
+        for cuts in ["a = 2", "a = 1, b = 1"] {
+            let gpu = format!("[[gpu]]\nproduct = \"*\"\nvgpus = {{ {cuts} }}\n");
+            let file = parse(&(half("a") + &half("b") + &gpu)).unwrap();
+            assert_eq!(file.cut(&host([A40; 3])).unwrap_err().len(), 1, "{cuts}");
+        }
     }
 
     #[test]

@@ -112,9 +112,11 @@ fn gpu<'t>(
     let unique = select.as_ref().is_none_or(|select| unique(reader, "gpu", select, gpus));
     let cuts = reader.required(&mut entry, "vgpus", "{ small = 4 }", cuts);
     reader.no_other_keys(entry);
-    let (select, cuts) = (select?, cuts?);
-    let (at, vgpus_at) = (reader.place(select.span()), reader.place(cuts.span()));
+    let cuts = cuts?;
+    let vgpus_at = reader.place(cuts.span());
     let vgpus = cuts.into_inner().iter().filter_map(|(kind, n)| cut(reader, kind, n, types)).collect();
+    let select = select?;
+    let at = reader.place(select.span());
     unique.then_some(GpuEntry { select: select.into_inner(), vgpus, at, vgpus_at })
 }
 

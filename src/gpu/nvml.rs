@@ -4,14 +4,16 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
-use rustix::fs::{FileType, OFlags, fstat};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::{DriverRoot, Gpu, Listed, library_dirs};
-use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::error::{Exit, OrExit, Result, quoted};
+use crate::trust::check_file;
 use crate::types::{Bytes, PciAddress};
 
 /// The name that every driver since NVML's first gives its library.
@@ -35,29 +37,15 @@ impl Library {
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 file => {
                     let file = file.or_exit(Exit::Io, || format!("cannot open {shown}"))?;
-                    trust(&file, &shown)?;
+                    // What root is about to run, nobody else may have written. Looked at on the
+                    // descriptor: the path may mean another file by now.
+                    check_file(&file, Path::new(&shown))?;
                     return Ok(Some(Self { file, shown }));
                 }
             }
         }
         Ok(None)
     }
-}
-
-/// What root is about to run, nobody else may have written. Looked at on the descriptor: the path may
-/// mean another file by now.
-fn trust(file: &OwnedFd, shown: &str) -> Result<()> {
-    let stat = fstat(file).or_exit(Exit::Io, || format!("cannot look at {shown}"))?;
-    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if regular && stat.st_uid == 0 && stat.st_mode & 0o022 == 0 {
-        return Ok(());
-    }
-    let what = format!(
-        "{shown} is not to be trusted: it must be a regular file, owned by root and not writable by group or others \
-         (its owner is {}, its mode {:o}); reinstall the driver's libraries",
-        stat.st_uid, stat.st_mode
-    );
-    Err(Error::new(Exit::Untrusted, what))
 }
 
 /// Loads the library and asks it for every GPU. One that answers with an error (it fell off the bus)

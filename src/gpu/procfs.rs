@@ -61,7 +61,7 @@ pub(super) struct Information {
     pub(super) excluded: bool,
 }
 
-/// Reads `gpus/<pci>/information`; the error is a reason that reads on after "GPU <pci> …: ".
+/// Reads `gpus/<pci>/information`; the error is a reason that reads on after `GPU <pci> …: `.
 pub(super) fn information(root: &DriverRoot, pci: PciAddress) -> Result<Information, String> {
     let path = format!("{GPUS}/{pci}/information");
     match root.read(&path) {

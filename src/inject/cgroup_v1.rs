@@ -34,10 +34,7 @@ pub struct Undo<'d> {
 pub fn allow<'d>(dir: &'d Dir, devices: &[DeviceNumber]) -> Result<Undo<'d>> {
     let mut undo = Undo { dir, added: vec![], ruled: false };
     let Err(e) = add(&mut undo, devices) else { return Ok(undo) };
-    Err(match undo.undo() {
-        Ok(()) => e,
-        Err(also) => Error::new(e.exit, format!("{e}; {also}")),
-    })
+    Err(e.also(undo.undo()))
 }
 
 fn add(undo: &mut Undo<'_>, devices: &[DeviceNumber]) -> Result<()> {
@@ -74,22 +71,26 @@ fn missing(list: &[DeviceRule], devices: &[DeviceNumber]) -> impl Iterator<Item 
     devices.iter().copied().filter(|device| !list.iter().any(|rule| rule.covers(*device, Access::READ_WRITE)))
 }
 
-/// EPERM: an ancestor does not have the device. The one nearest to the root must be given it first.
+/// EPERM: an ancestor does not have the device. The one nearest to the root must be given it first; an
+/// ancestor that allows all but a list does not show that it is the one.
 fn explain(dir: &Dir, rule: &DeviceRule, e: &io::Error) -> Error {
     let path = dir.path();
     let failed = format!("cannot allow device \"{rule}\" to cgroup {path}: {e}");
+    if e.kind() != io::ErrorKind::PermissionDenied {
+        return Error::new(Exit::Io, failed);
+    }
     let lacks = |path: &CgroupPath| {
         let list = Dir::open(Hierarchy::V1Devices, path).and_then(|dir| list(&dir));
         list.is_ok_and(|list| !list.iter().any(|had| had.covers(number(rule), rule.access)))
     };
-    let at_fault = path.ancestors().rev().find(lacks).filter(|_| e.kind() == io::ErrorKind::PermissionDenied);
-    let message = match at_fault {
-        None => failed,
-        Some(ancestor) => format!(
-            "{failed}; its ancestor {ancestor} denies it: write \"{rule}\" to that cgroup's devices.allow, \
-             or start the container beneath another cgroup"
-        ),
+    let which = match path.ancestors().rev().find(lacks) {
+        Some(ancestor) => format!("its ancestor {ancestor} denies it"),
+        None => String::from("one of its ancestors denies it"),
     };
+    let message = format!(
+        "{failed}; {which}: write \"{rule}\" to that cgroup's devices.allow, or start the container beneath \
+         another cgroup"
+    );
     Error::new(Exit::Io, message)
 }
 
@@ -125,8 +126,8 @@ pub fn deny(dir: &Dir, devices: &[DeviceNumber]) -> Result<()> {
             if rule.major.is_none() {
                 let path = dir.path();
                 let message = format!(
-                    "cgroup {path} may open device {device} by the rule \"{rule}\", which cannot be closed for \
-                     it alone; stop the container instead"
+                    "cgroup {path} may open device {device} by the rule \"{rule}\", which cannot be closed \
+                     for it alone; stop the container instead"
                 );
                 return Err(Error::new(Exit::Io, message));
             }

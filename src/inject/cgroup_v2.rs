@@ -50,10 +50,7 @@ struct Swap {
 pub fn allow<'d>(dir: &'d Dir, devices: &[DeviceNumber], spec: &[DeviceRule]) -> Result<Undo<'d>> {
     let mut undo = Undo { dir, attach_flags: 0, swaps: vec![], ruled: false };
     let Err(e) = widen(&mut undo, &Prefix::allow(devices), spec) else { return Ok(undo) };
-    Err(match undo.undo() {
-        Ok(()) => e,
-        Err(also) => Error::new(e.exit, format!("{e}; {also}")),
-    })
+    Err(e.also(undo.undo()))
 }
 
 fn widen(undo: &mut Undo<'_>, prefix: &Prefix, spec: &[DeviceRule]) -> Result<()> {

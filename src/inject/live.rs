@@ -61,12 +61,9 @@ fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
     let path = format!("dev/{}", node.name);
     let fd = match driver.open_below(&path, OFlags::PATH | OFlags::NOFOLLOW) {
         Err(Errno::NOENT) if node.optional => return Ok(None),
-        opened => opened.or_exit(Exit::Gpu, || {
-            format!(
-                "cannot open {}; `nvidia-modprobe -u -c=0` on the host makes the nodes",
-                driver.shown(&path)
-            )
-        })?,
+        opened => opened
+            .or_exit(Exit::Gpu, || format!("cannot open {}", driver.shown(&path)))
+            .map_err(|e| e.remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes"))?,
     };
     let stat =
         rustix::fs::fstat(&fd).or_exit(Exit::Gpu, || format!("cannot look at {}", driver.shown(&path)))?;
@@ -251,10 +248,9 @@ impl Inside<'_> {
 
     /// `/dev` beneath the root, wherever symbolic links in the image take it there, if it may hold mounts.
     fn dev(&self, root: &OwnedFd) -> Result<Dev> {
-        let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY).or_exit(
-            Exit::Request,
-            || "the container has no usable /dev; add the tmpfs that engines mount there",
-        )?;
+        let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY)
+            .or_exit(Exit::Request, || "the container has no usable /dev")
+            .map_err(|e| e.remedy("add the tmpfs that engines mount there"))?;
         let dev = Dev { mount: mount_id(&fd)?, fd };
         self.mounts.may_hold(dev.mount, &self.root.path, mount_id(root)?).map_err(|reason| {
             let remedy = "mounting there would reach the host. Leave that bind mount or propagation out";

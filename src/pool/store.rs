@@ -138,9 +138,9 @@ impl StateDir {
         };
         let mut text = Vec::new();
         (&file).read_to_end(&mut text).or_exit(Exit::Io, || format!("cannot read {}", at()))?;
-        let document: Document = serde_json::from_slice(&text).or_exit(Exit::Io, || {
-            format!("{} is damaged; stop the containers that have a GPU, then remove it", at())
-        })?;
+        let document: Document = serde_json::from_slice(&text)
+            .or_exit(Exit::Io, || format!("{} is damaged", at()))
+            .map_err(|e| e.remedy("stop the containers that have a GPU, then remove it"))?;
         let here = Header { version: VERSION, namespaces: Namespaces::current()? };
         if document.header.version != here.version {
             let message = format!("{} was written by another version of vgpu", at());
@@ -256,6 +256,8 @@ fn holder_in(line: &str, file: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -264,5 +266,103 @@ mod tests {
         assert_eq!(holder_in("1: POSIX  ADVISORY  WRITE 1234 fe:00:56 0 EOF", "fe:00:56"), None);
         assert_eq!(holder_in("1: -> FLOCK  ADVISORY  WRITE 99 fe:00:56 0 EOF", "fe:00:56"), None);
         assert_eq!(holder_in("", "fe:00:56"), None);
+    }
+
+    fn lease(container: &str) -> Lease {
+        let json = format!(
+            r#"{{"container":"{container}","bundle":"/b","cgroup":{{"hierarchy":"v2","path":"/c","inode":7}},
+                "pid":1,"start_time":2,"since":"2026-01-01T00:00:00Z","vgpus":[]}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    /// A state directory with two leases in it.
+    fn kept() -> (tempfile::TempDir, StateDir) {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = StateDir::create(&temporary.path().join("a/b")).unwrap();
+        let mut locked = dir.lock(Duration::ZERO).unwrap();
+        locked.leases = vec![lease("one"), lease("two")];
+        locked.save().unwrap();
+        (temporary, dir)
+    }
+
+    fn state_file(dir: &StateDir) -> PathBuf {
+        dir.path().join(dir.state_name())
+    }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn leases_are_kept_one_a_line() {
+        let (_temporary, dir) = kept();
+        assert_eq!(dir.peek().unwrap(), [lease("one"), lease("two")]);
+        assert_eq!(fs::read_to_string(state_file(&dir)).unwrap().lines().count(), 4);
+        let names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 2, "{names:?}: the lock and the state, no temporary");
+    }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn what_cannot_be_read_is_an_error_and_never_an_empty_pool() {
+        let (_temporary, dir) = kept();
+        let good = fs::read_to_string(state_file(&dir)).unwrap();
+        let namespace = good.find("\"pid\":").unwrap() + 6;
+        let elsewhere = format!("{}1{}", &good[..namespace], &good[namespace..]);
+        for (text, part) in [
+            (&good[..good.len() / 2], "is damaged"),
+            ("", "is damaged"),
+            (&good.replacen("\"version\":1", "\"version\":2", 1), "another version of vgpu"),
+            (&elsewhere, "run vgpu on the host"),
+        ] {
+            fs::write(state_file(&dir), text).unwrap();
+            for error in [dir.peek().unwrap_err(), dir.lock(Duration::ZERO).unwrap_err()] {
+                assert_eq!(error.exit, Exit::Io);
+                assert!(error.to_string().contains(part), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn leases_of_another_boot_are_void_and_go() {
+        let (_temporary, dir) = kept();
+        let old = dir.path().join("state-00000000-0000-0000-0000-000000000000.json");
+        fs::rename(state_file(&dir), &old).unwrap();
+        let locked = dir.lock(Duration::ZERO).unwrap();
+        assert_eq!(locked.leases, []);
+        locked.save().unwrap();
+        assert!(!old.exists());
+    }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn a_failed_write_leaves_the_old_state() {
+        let (_temporary, dir) = kept();
+        // A directory in the temporary file's place: it cannot be opened for writing.
+        fs::create_dir(dir.path().join(format!("{}.new", dir.state_name()))).unwrap();
+        let mut locked = dir.lock(Duration::ZERO).unwrap();
+        locked.leases.clear();
+        assert_eq!(locked.save().unwrap_err().exit, Exit::Io);
+        assert_eq!(dir.peek().unwrap().len(), 2);
+    }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn one_holder_at_a_time_and_the_next_is_told_who() {
+        let (_temporary, dir) = kept();
+        let locked = dir.lock(Duration::ZERO).unwrap();
+        let error = dir.lock(Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.exit, Exit::NoneFree);
+        assert!(error.to_string().contains(&format!("held by process {}", std::process::id())), "{error}");
+        drop(locked);
+        dir.lock(Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn a_directory_that_others_may_write_is_not_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        let (_temporary, dir) = kept();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(StateDir::open(dir.path()).unwrap_err().exit, Exit::Untrusted);
     }
 }

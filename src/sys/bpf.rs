@@ -111,7 +111,7 @@ pub fn attached(cgroup: BorrowedFd<'_>) -> io::Result<Attached> {
         prog_cnt: MAX_ATTACHED as u32,
         pad: 0,
     };
-    // SAFETY: `prog_ids` points to `prog_cnt` numbers that live and are borrowed by nobody until after the call.
+    // SAFETY: `prog_ids` points to `prog_cnt` numbers that live, borrowed by nobody, until after the call.
     let (_, query) = unsafe { bpf(PROG_QUERY, query) }?;
     ids.truncate(query.prog_cnt as usize);
     Ok(Attached { ids, flags: query.attach_flags })
@@ -260,7 +260,7 @@ unsafe fn get_info(program: BorrowedFd<'_>, info: &mut Info) -> io::Result<()> {
         info_len: size_of::<Info>() as u32,
         info: address(std::ptr::from_mut(info)),
     };
-    // SAFETY: `info` points to `info_len` bytes that are ours alone; the caller answers for what it points to.
+    // SAFETY: `info` points to `info_len` bytes that are ours alone; the caller answers for what they point to.
     unsafe { bpf(OBJ_GET_INFO_BY_FD, get) }.map(drop)
 }
 

@@ -52,11 +52,16 @@ fn programs(host: &Host, cgroup: &Path) -> Vec<String> {
     attached.as_array().expect("a list of programs").iter().map(tag).collect()
 }
 
+/// The processes in the cgroup.
+pub fn processes(cgroup: &Path) -> Vec<u32> {
+    let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    procs.lines().filter_map(|pid| pid.parse().ok()).collect()
+}
+
 /// Returns once the cgroup holds no process.
 pub fn empty(cgroup: &Path) {
     loop {
-        let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-        let pids: Vec<u32> = procs.lines().filter_map(|pid| pid.parse().ok()).collect();
+        let pids = processes(cgroup);
         if pids.is_empty() {
             return;
         }

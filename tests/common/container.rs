@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -14,7 +15,11 @@ use super::probe::{self, Probe};
 use super::rootfs;
 use super::runtime::{Runtime, State, Step, containers_conf};
 use super::view::script;
-use super::wait::Process;
+use super::wait::{DEADLINE, Process};
+
+/// A change to the root file system, or to config.json.
+type Furnish<'h> = Box<dyn FnOnce(&Path) + 'h>;
+type Tweak<'h> = Box<dyn FnOnce(&mut Value) + 'h>;
 
 /// Describes a container. By default it sleeps, asks for nothing, and has the hooks of vgpu.
 pub struct Builder<'h> {
@@ -25,8 +30,8 @@ pub struct Builder<'h> {
     recorded: bool,
     root: Option<PathBuf>,
     overlay: bool,
-    furnish: Vec<Box<dyn FnOnce(&Path) + 'h>>,
-    tweaks: Vec<Box<dyn FnOnce(&mut Value) + 'h>>,
+    furnish: Vec<Furnish<'h>>,
+    tweaks: Vec<Tweak<'h>>,
     podman_args: Vec<String>,
 }
 
@@ -48,6 +53,11 @@ impl<'h> Builder<'h> {
             tweaks: Vec::new(),
             podman_args: Vec::new(),
         }
+    }
+
+    /// Its host.
+    pub fn host(&self) -> &'h Host {
+        self.host
     }
 
     /// Another id than the host's next one.
@@ -100,6 +110,12 @@ impl<'h> Builder<'h> {
     /// Without any hook.
     pub fn no_hooks(mut self) -> Self {
         self.description.hooks.clear();
+        self
+    }
+
+    /// Without the hooks of a stage.
+    pub fn without_hooks_of(mut self, stage: &str) -> Self {
+        self.description.hooks.retain(|hook| hook.stage != stage);
         self
     }
 
@@ -214,7 +230,7 @@ pub struct Container<'h> {
 }
 
 impl Container<'_> {
-    fn write(&self, tweaks: Vec<Box<dyn FnOnce(&mut Value) + '_>>) {
+    fn write(&self, tweaks: Vec<Tweak<'_>>) {
         let write = |name: &str, content: String| fs::write(self.dir.join(name), content).expect("writing");
         if self.runtime.is_podman() {
             let hooks_dir = self.dir.join("hooks.d");
@@ -278,7 +294,22 @@ impl Container<'_> {
 
     /// Runs another process in it.
     pub fn exec(&self, args: &[&str]) -> Output {
+        if self.description.mapped {
+            self.executed();
+        }
         self.step(Step::Exec(args))
+    }
+
+    /// Returns once its first process is its own program, and no longer the runtime's: until then crun cannot
+    /// enter a container that has mappings (EPERM), and `crun start` returns before. execve(2) tells nobody
+    /// that it is done: asking again is the event.
+    fn executed(&self) {
+        let exe = format!("/proc/{}/exe", self.pid());
+        let end = Instant::now() + DEADLINE;
+        while !fs::read_link(&exe).expect("a living process").ends_with("busybox") {
+            assert!(Instant::now() < end, "{} did not execute its program in {DEADLINE:?}", self.id);
+            std::thread::yield_now();
+        }
     }
 
     /// What a process in it sees; `paths` are opened.
@@ -325,9 +356,9 @@ impl Container<'_> {
     /// Removes it as soon as its runtime has noticed that it stopped. containerd and podman notice when their
     /// helper has reaped the first process and told them, and offer nothing to wait on: asking again is the event.
     fn delete_stopped(&self) -> Output {
-        let end = std::time::Instant::now() + super::wait::DEADLINE;
+        let end = Instant::now() + DEADLINE;
         while self.state().is_some_and(|state| state.status != "stopped") {
-            assert!(std::time::Instant::now() < end, "{} did not stop: {:?}", self.id, self.state());
+            assert!(Instant::now() < end, "{} did not stop: {:?}", self.id, self.state());
         }
         self.delete()
     }

@@ -19,6 +19,12 @@ pub const DRIVER: &str = "550.54.15";
 /// The driver's major number of `/dev/nvidiactl` and `/dev/nvidia<minor>`.
 pub const MAJOR: u32 = 195;
 
+/// The memory of every GPU: that of the product they are named after.
+pub const MEMORY: u64 = 40 << 30;
+
+/// Where Debian's driver packages put libraries.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
 /// Hosts live here: vgpu wants every directory above its files owned by root and not writable by
 /// others, which `/tmp` is not; `/run` often is mounted `nodev`.
 const BASE: &str = "/var/lib/vgpu-test";
@@ -77,12 +83,20 @@ pub struct HostBuilder {
     cgroups: Cgroups,
     gpus: Vec<Gpu>,
     pool: Option<String>,
+    nvml: bool,
 }
 
 impl HostBuilder {
     /// Other GPUs than the two.
     pub fn gpus(mut self, gpus: Vec<Gpu>) -> Self {
         self.gpus = gpus;
+        self
+    }
+
+    /// With the driver's management library (its test double), in which every GPU has [`MEMORY`].
+    /// Without it, procfs alone tells what GPUs there are.
+    pub fn nvml(mut self) -> Self {
+        self.nvml = true;
         self
     }
 
@@ -98,6 +112,10 @@ impl HostBuilder {
         let (name, dir) = new_directory();
         let uvm_major = free_major();
         driver_root(&dir.join("driver_root"), &self.gpus, uvm_major);
+        if self.nvml {
+            let library = nvml(&self.gpus).install(&dir.join("driver_root").join(LIBRARIES));
+            library.unwrap_or_else(|e| panic!("the test double of NVML: {e}"));
+        }
         make_dir(&dir.join("state"));
         make_dir(&dir.join("containers"));
         let view = View::new(self.cgroups, &name, &dir);
@@ -125,7 +143,7 @@ impl Host {
 
     /// A host like that, to be changed.
     pub fn builder(cgroups: Cgroups) -> HostBuilder {
-        HostBuilder { cgroups, gpus: Gpu::several(2), pool: None }
+        HostBuilder { cgroups, gpus: Gpu::several(2), pool: None, nvml: false }
     }
 
     /// A new container, to be described and created.
@@ -202,6 +220,21 @@ impl Host {
     /// The major number of `/dev/nvidia-uvm`.
     pub fn uvm_major(&self) -> u32 {
         self.uvm_major
+    }
+
+    /// Gives the driver an NVML library, which lists these GPUs in this order, each of 40 GiB.
+    pub fn install_nvml(&self, gpus: &[&Gpu]) {
+        let gpu = |gpu: &&Gpu| fake_nvml::Gpu {
+            uuid: gpu.uuid.clone(),
+            pci: gpu.pci.clone(),
+            minor: gpu.minor,
+            name: gpu.name.clone(),
+            memory: Some(40 << 30),
+            ..fake_nvml::Gpu::default()
+        };
+        let gpus = gpus.iter().map(gpu).collect();
+        let nvml = fake_nvml::Host { driver: DRIVER.to_owned(), gpus, ..fake_nvml::Host::default() };
+        nvml.install(&self.driver_root().join("usr/lib64")).expect("the test double of NVML");
     }
 
     /// The socket of the host's own containerd, which is started on first use.
@@ -289,6 +322,19 @@ fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32) {
         make_dir(&dir);
         fs::write(dir.join("information"), information(gpu)).expect("information");
     }
+}
+
+/// The same GPUs as NVML sees them: its index is the order of PCI addresses.
+fn nvml(gpus: &[Gpu]) -> fake_nvml::Host {
+    let gpu = |gpu: &Gpu| fake_nvml::Gpu {
+        uuid: gpu.uuid.clone(),
+        pci: gpu.pci.clone(),
+        minor: gpu.minor,
+        name: gpu.name.clone(),
+        memory: Some(MEMORY),
+        ..fake_nvml::Gpu::default()
+    };
+    fake_nvml::Host { driver: DRIVER.to_owned(), gpus: gpus.iter().map(gpu).collect(), ..Default::default() }
 }
 
 fn version() -> String {

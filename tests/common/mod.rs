@@ -10,9 +10,10 @@
 //!   └ Runtime (runtime.rs)   the command lines of runc, crun, podman and containerd
 //! ```
 //!
-//! What a container sees is told by [`probe`], what its cgroup allows by [`cgroup`]. Tests wait for
-//! events ([`wait`]), each with a deadline that fails. A host cleans up after itself when it is dropped,
-//! after a panic, and after the test process was killed (`view.sh`); hosts in parallel tests share nothing.
+//! What a container sees is told by [`probe`], what it must see by [`sees`], what its cgroup allows by
+//! [`cgroup`], who holds what by [`leases`]. Tests wait for events ([`wait`]), each with a deadline that
+//! fails. A host cleans up after itself when it is dropped, after a panic, and after the test process was
+//! killed (`view.sh`); hosts in parallel tests share nothing.
 //!
 //! Everything here needs root, and the programs that `tests/setup.sh` installs: what is missing
 //! fails the test.
@@ -25,9 +26,11 @@ pub mod cgroup;
 pub mod command;
 pub mod container;
 pub mod host;
+pub mod leases;
 pub mod probe;
 pub mod rootfs;
 pub mod runtime;
+pub mod sees;
 pub mod view;
 pub mod wait;
 

@@ -19,6 +19,15 @@ pub enum Runtime {
     Containerd,
 }
 
+/// The runtimes that take a bundle, on each layout of cgroups.
+pub const WITH_BUNDLE: [(Cgroups, Runtime); 5] = [
+    (Cgroups::V1, Runtime::Runc),
+    (Cgroups::Hybrid, Runtime::Runc),
+    (Cgroups::V2, Runtime::Runc),
+    (Cgroups::V1, Runtime::Crun),
+    (Cgroups::V2, Runtime::Crun),
+];
+
 /// A step of a container's life.
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {

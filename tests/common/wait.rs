@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::AsFd;
 use rustix::fs::inotify;
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// Far more than anything here takes, even with every test of the machine at once.
 pub const DEADLINE: Duration = Duration::from_secs(120);
@@ -40,6 +40,14 @@ impl Process {
             Ok(fd) => Self(Some(fd)),
             Err(Errno::SRCH) => Self(None),
             Err(e) => panic!("pidfd_open({pid:?}): {e}"),
+        }
+    }
+
+    /// Sends SIGKILL, if it is still there.
+    pub fn kill(&self) {
+        match self.0.as_ref().map(|fd| pidfd_send_signal(fd, Signal::KILL)) {
+            None | Some(Ok(()) | Err(Errno::SRCH)) => {}
+            Some(Err(e)) => panic!("pidfd_send_signal: {e}"),
         }
     }
 

@@ -4,6 +4,8 @@
 //! A device program gets the request in r1 (`struct bpf_cgroup_dev_ctx`) and leaves 1, allow, or 0, deny,
 //! in r0. Registers other than r1 hold nothing at its start, so what runs in front of it may use them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::device_rule::{Access, DeviceRule, Kind};
 use crate::sys::bpf::{Insn, MAX_NAME};
 use crate::types::DeviceNumber;
@@ -56,30 +58,37 @@ pub struct Prefix {
 impl Prefix {
     /// Reading and writing these character devices is allowed. Creating nodes is left to the other program.
     pub fn allow(devices: &[DeviceNumber]) -> Self {
-        let beyond = Insn::new(op::AND64, ACCESS, 0, 0, !i32::from(Access::READ_WRITE.bits()));
-        Self::new(&[beyond], devices, &[(ACCESS, 0)], ALLOW)
+        let mut insns = request();
+        insns.push(Insn::new(op::AND64, ACCESS, 0, 0, !i32::from(Access::READ_WRITE.bits())));
+        insns.extend(when(&[(KIND, CHAR), (ACCESS, 0)], &decide_on(devices, ALLOW)));
+        Self { name: name(&insns), insns }
     }
 
     /// Nothing may be done with these character devices.
     pub fn deny(devices: &[DeviceNumber]) -> Self {
-        Self::new(&[], devices, &[], DENY)
-    }
-
-    fn new(prepare: &[Insn], devices: &[DeviceNumber], also: &[(u8, u32)], verdict: i32) -> Self {
         let mut insns = request();
-        insns.extend(prepare);
-        for device in devices {
-            let is_it = [(KIND, CHAR), (MAJOR, device.major), (MINOR, device.minor)];
-            insns.extend(when(is_it.iter().chain(also), &leave(verdict)));
-        }
-        let name = name(&insns);
-        Self { insns, name }
+        insns.extend(when(&[(KIND, CHAR)], &decide_on(devices, DENY)));
+        Self { name: name(&insns), insns }
     }
 
     /// The prefix, then `program`.
     pub fn before(&self, program: &[Insn]) -> Vec<Insn> {
         [&self.insns, program].concat()
     }
+}
+
+/// Minors are asked for beneath their major: what the verifier has to look at, about 1 µs an instruction,
+/// then grows with the number of devices and no faster.
+fn decide_on(devices: &[DeviceNumber], verdict: i32) -> Vec<Insn> {
+    let mut minors = BTreeMap::<u32, BTreeSet<u32>>::new();
+    for device in devices {
+        minors.entry(device.major).or_default().insert(device.minor);
+    }
+    let one = |minor: &u32| when(&[(MINOR, *minor)], &leave(verdict));
+    let driver = |(major, minors): (&u32, &BTreeSet<u32>)| {
+        when(&[(MAJOR, *major)], &minors.iter().flat_map(one).collect::<Vec<_>>())
+    };
+    minors.iter().flat_map(driver).collect()
 }
 
 /// `vgpu` and as much of a hash as fits.
@@ -154,11 +163,9 @@ fn request() -> Vec<Insn> {
 }
 
 /// Runs `then` where every register holds its value, else jumps behind it.
-fn when<'a>(all: impl IntoIterator<Item = &'a (u8, u32)>, then: &[Insn]) -> Vec<Insn> {
-    let tests: Vec<_> = all.into_iter().collect();
-    let jumps = tests.iter().enumerate().map(|(i, (register, value))| {
-        // A handful of instructions: fits.
-        let behind = (tests.len() - 1 - i + then.len()) as i16;
+fn when(all: &[(u8, u32)], then: &[Insn]) -> Vec<Insn> {
+    let jumps = all.iter().enumerate().map(|(i, (register, value))| {
+        let behind = i16::try_from(all.len() - 1 - i + then.len()).expect("fewer than 10,000 devices");
         Insn::new(op::JNE32, *register, 0, behind, value.cast_signed())
     });
     jumps.chain(then.iter().copied()).collect()

@@ -1,0 +1,94 @@
+//! A vGPU is taken as long as a process of its container is there, and free from then on, however the
+//! container ends.
+
+mod common;
+
+use common::container::Container;
+use common::leases::{asking, assert_free, assert_taken_by, holders, host_with_one_vgpu};
+use common::runtime::{Step, WITH_BUNDLE};
+use common::wait::{Process, for_file};
+use serde_json::Value;
+
+on_every_runtime! {
+    fn stopping_frees(cgroups, runtime) {
+        let host = host_with_one_vgpu(cgroups);
+        let container = asking(&host, runtime).build();
+        container.up().ok();
+        assert_taken_by(&host, runtime, &container.oci_id());
+        container.down().ok();
+        assert_eq!(holders(&host), [""; 0]);
+        assert_eq!(container.hook_codes("poststop"), [0]);
+        assert_free(&host, runtime);
+    }
+}
+
+on_every_runtime! {
+    fn ending_by_itself_frees(cgroups, runtime) {
+        let host = host_with_one_vgpu(cgroups);
+        let container = asking(&host, runtime).args(&["true"]).build();
+        container.run().ok();
+        // podman's helper cleans up on its own time.
+        for_file(&container.dir().join("poststop.codes"), "the end of poststop", |codes| !codes.is_empty());
+        assert_eq!(holders(&host), [""; 0]);
+        assert_free(&host, runtime);
+    }
+}
+
+on_every_runtime! {
+    fn delete_force_frees(cgroups, runtime) {
+        let host = host_with_one_vgpu(cgroups);
+        let container = asking(&host, runtime).build();
+        container.up().ok();
+        container.delete_force().ok();
+        assert_eq!(holders(&host), [""; 0]);
+        assert_free(&host, runtime);
+    }
+}
+
+/// The runtime is killed while a later hook runs: nobody will ever say that this container is over.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_killed_runtime_frees_what_it_was_creating() {
+    for (cgroups, runtime) in WITH_BUNDLE {
+        let host = host_with_one_vgpu(cgroups);
+        let builder = asking(&host, runtime);
+        let reached = host.dir().join("reached");
+        let wait = format!("echo reached >{}; exec sleep 1000000", reached.display());
+        let container = builder.hook("createRuntime", &["/bin/sh", "-c", &wait]).build();
+        let mut create = container.spawn_step(Step::Create);
+        for_file(&reached, "the second hook", |content| content == "reached\n");
+        let init = Process::of(hook_pid(&container));
+        assert_taken_by(&host, runtime, container.id());
+        create.kill();
+        create.wait();
+        // Some runtimes leave the half-made init waiting for them.
+        init.kill();
+        init.ended();
+        assert_free(&host, runtime);
+    }
+}
+
+/// The process that the last createRuntime hook was told of.
+fn hook_pid(container: &Container) -> u32 {
+    let state: Value = serde_json::from_str(&container.hook_state("createRuntime")).expect("a state");
+    state["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a pid")
+}
+
+/// The runtime is killed while the container runs: the container does not notice, and keeps its vGPU.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_killed_runtime_leaves_a_running_container_its_vgpu() {
+    for (cgroups, runtime) in WITH_BUNDLE {
+        let host = host_with_one_vgpu(cgroups);
+        let container = asking(&host, runtime).args(&["sh", "-c", "echo up; exec sleep 1000000"]).build();
+        let mut run = container.spawn();
+        run.says("up\n");
+        run.kill();
+        run.wait();
+        assert_taken_by(&host, runtime, container.id());
+        let init = Process::of(container.pid());
+        init.kill();
+        init.ended();
+        assert_free(&host, runtime);
+    }
+}
