@@ -32,10 +32,6 @@ pub fn print(cgroups: Cgroups) {
     let bench = Bench::new(&host);
     let _view = Inside::enter(&host.view().namespace());
 
-    if let Ok(dir) = std::env::var("DEV_TRACE") {
-        bench.trace(&dir);
-        return;
-    }
     let mut all = series();
     for round in 0..ROUNDS {
         for at in series::order(all.len(), round) {
@@ -114,23 +110,6 @@ impl<'h> Bench<'h> {
                 took
             }
         }
-    }
-
-    fn trace(&self, dir: &str) {
-        let prefix = std::env::var("DEV_PREFIX").unwrap();
-        let hook = |name: &str, stage, state: &str| {
-            let p = prefix.replace("%", &format!("{dir}/{name}"));
-            let mut v: Vec<&str> = p.split_whitespace().collect();
-            v.extend([VGPU, "--config", &self.pool, "hook", stage]);
-            timed(&v, state)
-        };
-        hook("none", "createRuntime", &self.parked.state_without_request);
-        self.set_leases(&self.others);
-        hook("two", "createRuntime", &self.parked.state);
-        self.parked.undo();
-        hook("postnone", "poststop", &self.parked.state_without_request);
-        self.set_leases(&self.ended);
-        hook("post", "poststop", &self.parked.state_stopped);
     }
 
     fn set_leases(&self, leases: &[Lease]) {
