@@ -18,6 +18,7 @@ use crate::config::DEFAULT_PATH;
 use crate::config::{PoolFile, Table};
 use crate::error::{Error, Exit, Result};
 use crate::gpu::{self, DriverRoot, Inventory, Probe};
+use crate::journal;
 use crate::pool::Lease;
 use crate::pool::store::StateDir;
 
@@ -99,7 +100,7 @@ pub fn main() -> ExitCode {
 }
 
 fn fail(error: &Error) -> ExitCode {
-    eprintln!("vgpu: {error}");
+    journal::say(error);
     ExitCode::from(error.exit as u8)
 }
 

@@ -46,14 +46,25 @@ impl Container {
         self.proc.as_fd()
     }
 
-    /// Its mount namespace.
+    /// Its mount namespace. [`Exit::Request`] when that is this process's, too: a runtime starts a
+    /// container without one (crun does), and what is mounted there is mounted on the host.
     pub fn mount_namespace(&self) -> Result<OwnedFd> {
-        self.open_below("ns/mnt")
+        let namespace = self.open_below("ns/mnt")?;
+        let cannot = || "cannot look at mount namespaces";
+        let its = rustix::fs::fstat(&namespace).or_exit(Exit::Io, cannot)?;
+        let ours = rustix::fs::stat("/proc/self/ns/mnt").or_exit(Exit::Io, cannot)?;
+        if (its.st_dev, its.st_ino) != (ours.st_dev, ours.st_ino) {
+            return Ok(namespace);
+        }
+        let message =
+            "the container has no mount namespace of its own; add one to linux.namespaces in its config.json";
+        Err(Error::new(Exit::Request, message))
     }
 
     /// What is mounted there.
     pub fn mounts(&self) -> Result<MountTable> {
-        Ok(MountTable::parse(&self.read("mountinfo")?))
+        let cannot = || Error::new(Exit::Io, format!("cannot understand /proc/{}/mountinfo", self.pid));
+        MountTable::parse(&self.read("mountinfo")?).ok_or_else(cannot)
     }
 
     /// Host ids of the container's root. [`Exit::Request`] when it has none.

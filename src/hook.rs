@@ -19,7 +19,7 @@ use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Lease, Offer, liveness};
 use crate::request::{self, Found, Source, Want};
 use crate::types::{DeviceNumber, GpuUuid};
-use crate::{access, inject, resolve};
+use crate::{access, inject, journal, resolve};
 
 /// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,7 +246,7 @@ impl Drop for Rollback<'_> {
         let released = self.granted.take().map_or(Ok(()), |lease| self.release(&lease));
         for error in [closed, released].into_iter().filter_map(Result::err) {
             // The runtime ends the container now; with it go its cgroup and the lease's life.
-            eprintln!("vgpu: while undoing: {error}");
+            journal::say(format_args!("while undoing: {error}"));
         }
     }
 }

@@ -1,6 +1,7 @@
-//! Where an error is kept for whoever looks later, since some runtimes throw a hook's stderr away:
-//! one line in `state_dir/log` and one in syslog (promise P8). Writes nothing else.
+//! Where an error is said, and kept for whoever looks later, since some runtimes throw a hook's stderr away:
+//! one line on stderr, one in `state_dir/log` and one in syslog (promise P8). Writes nothing else.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -24,6 +25,12 @@ const LOG_LIMIT: u64 = 1 << 20;
 
 /// syslog's facility "daemon" (3) and severity "error" (3), RFC 3164.
 const PRIORITY: u32 = 3 * 8 + 3;
+
+/// One line on standard error, in one write: lines of hooks that share it are not mixed. Where it cannot be
+/// written (a full disk, a closed pipe) `eprintln!` would panic; an error still ends in its own exit code.
+pub fn say(line: impl fmt::Display) {
+    let _ = io::stderr().write_all(format!("vgpu: {line}\n").as_bytes());
+}
 
 /// Keeps one error. That it cannot be kept is no error of its own: the line was on stderr already.
 pub fn record(state_dir: &Path, container: &str, error: &Error) {

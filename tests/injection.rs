@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use common::container::Container;
 use common::host::{Host, MAJOR, MEMORY, make_node};
+use common::parked::Lot;
 use common::probe::{self, Probe};
 use common::runtime::WITH_BUNDLE;
 use common::sees::{self, PATHS, smuggled};
+use common::view::Cgroups;
 
 /// Exactly its lease, and all that the lease says.
 fn assert_sees_its_lease(container: &Container, sees: &Probe, count: usize) {
@@ -71,6 +73,22 @@ fn the_drivers_library_does_not_confuse_index_and_minor() {
             .build();
         assert_sees_its_lease(&container, &probe::parse(&container.run().ok().stdout), 1);
         assert_eq!(host.status()["gpus"][0]["memory"], MEMORY);
+    }
+}
+
+/// Under systemd crun puts a container into a cgroup beneath its scope, and either may have device rules. The scope
+/// is the container's as a whole: while anything is left in it, the lease lives.
+#[test]
+#[ignore = "needs root: makes cgroups and mounts"]
+fn a_scope_around_the_cgroup_is_the_containers_too() {
+    for cgroups in [Cgroups::V1, Cgroups::V2] {
+        let host = Host::new(cgroups);
+        let mut parked = Lot::new(&host, 1).park_in_scope("scoped");
+        let output = host.run_hook("createRuntime", &parked.created());
+        assert_eq!((output.code, &*output.stderr), (Some(0), ""), "{cgroups:?}");
+        parked.move_up();
+        assert_eq!(host.status()["leases"][0]["alive"], true, "{cgroups:?}");
+        parked.end();
     }
 }
 

@@ -195,7 +195,7 @@ fn r06_a_failed_release_heals() {
                 container.down();
                 assert_eq!(container.hook_codes("poststop"), [trouble.exit()], "{trouble:?}");
                 trouble.end(&host, held);
-                assert_eq!(holders(&host), std::slice::from_ref(&id));
+                assert_eq!(holders(&host), [id.as_str()]);
                 if reclaims {
                     let vgpu = format!("{}/whole/0", host.gpus[0].uuid);
                     assert_eq!(host.vgpu(&["reclaim"]).ok().stdout, format!("freed {vgpu} of {id}\n"));
@@ -512,7 +512,7 @@ impl Failure {
         match self {
             Self::StateFile => "cannot write",
             Self::Node => "nvidia-uvm: No such file",
-            Self::Cgroup => "a cgroup above denies it",
+            Self::Cgroup => "one of its ancestors denies it",
             Self::MountPoint => "/dev/nvidiactl is a symbolic link",
             Self::Dev => "is mounted from the host",
         }

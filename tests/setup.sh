@@ -35,6 +35,7 @@ test)
     need strace strace
     need bpftool bpftool
     need unshare util-linux
+    need script bsdutils
     need mount mount
     need awk mawk
     need_static_busybox

@@ -43,7 +43,7 @@ pub fn main(pool_file: &Path, stage: &str) -> ExitCode {
 
 /// Says why a hook failed wherever somebody may look: its stderr does not reach everybody.
 pub fn fail(pool_file: &Path, container: Option<&str>, error: &Error) -> ExitCode {
-    eprintln!("vgpu: {error}");
+    journal::say(error);
     journal::record(&state_dir(pool_file), container.unwrap_or("-"), error);
     ExitCode::from(error.exit as u8)
 }

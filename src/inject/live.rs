@@ -4,8 +4,14 @@
 //! Everything enters fd to fd. What goes in is opened, checked and cloned on the host; a forked child
 //! enters the container's mount namespace, attaches it and never comes back. Inside, targets resolve
 //! beneath the container's root, and nothing is mounted where it would reach the host. The one path that
-//! is opened again inside is the root itself, checked by device and inode.
+//! is opened again inside is the root itself, checked by device and inode and by what is mounted there.
+//!
+//! Who may interfere meanwhile: nobody in the container's mount namespace, where the runtime's init alone
+//! lives and waits for this hook. But whoever can write to the root file system from elsewhere, such as
+//! another container on the same one, renames and removes what was just looked at. So a name is used once,
+//! to get a descriptor; what is done is done to that; and in the end everything is looked at again.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -114,6 +120,7 @@ pub struct Entry<'a> {
 pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
     let clones = open.nodes.iter().map(clone_node).collect::<Result<Vec<_>>>()?;
     let ids = entry.container.root_ids()?;
+    let namespace = entry.container.mount_namespace()?;
     let inside = Inside {
         open,
         clones,
@@ -125,7 +132,6 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         // Only a child that is in the container's cgroup can read back what that allows.
         read_back_access: !matches!(entry.birth, Birth::Beside),
     };
-    let namespace = entry.container.mount_namespace()?;
     child::run(entry.birth, || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
@@ -186,6 +192,10 @@ impl Root {
         let path = path.canonicalize();
         let path =
             path.or_exit(Exit::Request, || "cannot find the container's root file system (root.path)")?;
+        if path == Path::new("/") {
+            let message = "the container's root is the host's; give it one of its own (root.path)";
+            return Err(Error::new(Exit::Request, message));
+        }
         let (_, stat) = open_root(&path)?;
         Ok(Self { path, device: stat.st_dev, inode: stat.st_ino })
     }
@@ -207,9 +217,12 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty())
         .and_then(|fd| rustix::fs::fstat(&fd).map(|stat| (fd, stat)));
-    opened
-        .or_exit(Exit::Io, || format!("cannot open the container's root {}", quoted(&path.to_string_lossy())))
+    let cannot = || format!("cannot open the container's root {}", quoted(&path.to_string_lossy()));
+    opened.or_exit(Exit::Request, cannot)
 }
+
+/// What covers other GPUs' nodes, in `/dev/vgpu`.
+const HIDDEN: &CStr = c"hidden";
 
 /// What the child works with inside the container's mount namespace.
 struct Inside<'a> {
@@ -232,46 +245,73 @@ struct Dev {
 impl Inside<'_> {
     fn attach(&self) -> Result<()> {
         let root = self.root.open_here()?;
-        let dev = self.dev(&root)?;
-        if !self.is_attached(&dev)? {
-            self.attach_lease(&dev)?;
-            for (node, clone) in self.open.nodes.iter().zip(&self.clones) {
-                let target = self.mount_point(&dev, &node.name)?;
-                move_onto(clone, &target, &node.name)?;
-            }
-            self.cover_foreign_nodes(&dev)?;
-            sys::mount::set_private_with(&self.lease, libc::MOUNT_ATTR_RDONLY, 0)
-                .or_exit(Exit::Io, || "cannot make /dev/vgpu read-only")?;
+        let root_mount = self.root_mount(&root)?;
+        let dev = self.dev(&root, root_mount)?;
+        let lease = match self.attached(&dev, root_mount)? {
+            Some(lease) => lease,
+            None => self.attach_all(&dev)?,
+        };
+        self.read_back(&root, lease)
+    }
+
+    /// The mount of the container's root, which the runtime has bound onto itself at the root's path.
+    /// Another directory there is not what the runtime will pivot to: somebody who may rename the root or
+    /// a directory above it has led us here, and it could be anything of the host's.
+    fn root_mount(&self, root: &OwnedFd) -> Result<u64> {
+        let mount = mount_id(root)?;
+        if self.mounts.is_bound_onto_itself(mount, &self.root.path) {
+            return Ok(mount);
         }
-        self.read_back(&root)
+        let path = quoted(&self.root.path.to_string_lossy());
+        let message =
+            format!("{path} is not where the runtime has mounted the container's root; leave it where it is");
+        Err(Error::new(Exit::Request, message))
     }
 
     /// `/dev` beneath the root, wherever symbolic links in the image take it there, if it may hold mounts.
-    fn dev(&self, root: &OwnedFd) -> Result<Dev> {
+    fn dev(&self, root: &OwnedFd, root_mount: u64) -> Result<Dev> {
         let fd = beneath(root, "dev", OFlags::PATH | OFlags::DIRECTORY)
             .or_exit(Exit::Request, || "the container has no usable /dev")
             .map_err(|e| e.remedy("add the tmpfs that engines mount there"))?;
         let dev = Dev { mount: mount_id(&fd)?, fd };
-        self.mounts.may_hold(dev.mount, &self.root.path, mount_id(root)?).map_err(|reason| {
+        self.mounts.may_hold(dev.mount, root_mount).map_err(|reason| {
             let remedy = "mounting there would reach the host. Leave that bind mount or propagation out";
             Error::new(Exit::Request, format!("the container's /dev {reason}; {remedy}"))
         })?;
         Ok(dev)
     }
 
-    /// Has an earlier call for this container done all this? Then a tmpfs that nothing outside the root
-    /// shows is mounted at `/dev/vgpu`, with this lease.json in it, word for word.
-    fn is_attached(&self, dev: &Dev) -> Result<bool> {
+    /// Mounts everything. The lease's mount.
+    fn attach_all(&self, dev: &Dev) -> Result<u64> {
+        let foreign = self.foreign_nodes(dev)?;
+        if !foreign.is_empty() {
+            rustix::fs::mknodat(&self.lease, HIDDEN, FileType::RegularFile, Mode::empty(), 0)
+                .or_exit(Exit::Io, || "cannot make /dev/vgpu/hidden")?;
+        }
+        sys::mount::set_private_with(&self.lease, libc::MOUNT_ATTR_RDONLY, 0)
+            .or_exit(Exit::Io, || "cannot make /dev/vgpu read-only")?;
+        self.attach_lease(dev)?;
+        for (node, clone) in self.open.nodes.iter().zip(&self.clones) {
+            let target = self.mount_point(dev, &node.name)?;
+            move_onto(clone, &target, &node.name)?;
+        }
+        foreign.iter().try_for_each(|name| self.cover(dev, name))?;
+        mount_id(&self.lease)
+    }
+
+    /// Has an earlier call for this container done all this? Then a tmpfs that is nowhere but beneath the
+    /// root is mounted at `/dev/vgpu`, with this lease.json in it, word for word. Its mount.
+    fn attached(&self, dev: &Dev, root_mount: u64) -> Result<Option<u64>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(vgpu) = rustix::fs::openat(&dev.fd, "vgpu", flags, Mode::empty()) else { return Ok(false) };
+        let Ok(vgpu) = rustix::fs::openat(&dev.fd, "vgpu", flags, Mode::empty()) else { return Ok(None) };
         let mount = mount_id(&vgpu)?;
-        if mount == dev.mount || self.mounts.may_hold(mount, &self.root.path, dev.mount).is_err() {
-            return Ok(false);
+        if mount == dev.mount || self.mounts.may_hold(mount, root_mount).is_err() {
+            return Ok(None);
         }
         // Whatever was copied up from the image into such a tmpfs, nobody swaps it now.
         let stat = rustix::fs::statat(&vgpu, "lease.json", AtFlags::SYMLINK_NOFOLLOW);
         if !stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile) {
-            return Ok(false);
+            return Ok(None);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let cannot = || "cannot read /dev/vgpu/lease.json";
@@ -279,15 +319,15 @@ impl Inside<'_> {
         let mut text = Vec::new();
         let limit = self.open.lease_json.len() as u64 + 1;
         File::from(file).take(limit).read_to_end(&mut text).or_exit(Exit::Io, cannot)?;
-        Ok(text == self.open.lease_json.as_bytes())
+        Ok((text == self.open.lease_json.as_bytes()).then_some(mount))
     }
 
     fn attach_lease(&self, dev: &Dev) -> Result<()> {
         sys::process::create_files_as(self.ids.uid, self.ids.gid);
         let made = rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
         sys::process::create_files_as(0, 0);
-        if !matches!(made, Ok(()) | Err(Errno::EXIST)) {
-            made.or_exit(Exit::Io, || "cannot make /dev/vgpu in the container")?;
+        if made != Err(Errno::EXIST) {
+            done(made, "vgpu", "make")?;
         }
         let target = self.existing(dev, "vgpu", FileType::Directory)?;
         move_onto(&self.lease, &target, "vgpu")
@@ -298,8 +338,8 @@ impl Inside<'_> {
         sys::process::create_files_as(self.ids.uid, self.ids.gid);
         let made = rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0);
         sys::process::create_files_as(0, 0);
-        if !matches!(made, Ok(()) | Err(Errno::EXIST)) {
-            made.or_exit(Exit::Io, || format!("cannot make the mount point /dev/{name} in the container"))?;
+        if made != Err(Errno::EXIST) {
+            done(made, name, "make")?;
         }
         self.existing(dev, name, FileType::RegularFile)
     }
@@ -308,56 +348,45 @@ impl Inside<'_> {
     /// where a file is wanted, and not itself something mounted.
     fn existing(&self, dev: &Dev, name: &str, wanted: FileType) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&dev.fd, name, flags, Mode::empty())
-            .or_exit(Exit::Io, || format!("cannot open /dev/{name} in the container"))?;
-        let stat = rustix::fs::fstat(&fd).or_exit(Exit::Io, || format!("cannot look at /dev/{name}"))?;
+        let fd = done(rustix::fs::openat(&dev.fd, name, flags, Mode::empty()), name, "open")?;
+        let stat = rustix::fs::fstat(&fd).or_exit(Exit::Io, || format!("cannot look at {}", shown(name)))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let device = wanted == FileType::RegularFile && kind == FileType::CharacterDevice;
         if kind != wanted && !device {
             let what = if kind == FileType::Symlink { "a symbolic link" } else { "in the way" };
-            let message = format!("the container's /dev/{name} is {what}; remove it from the image");
+            let message = format!("the container's {} is {what}; remove it from the image", shown(name));
             return Err(Error::new(Exit::Request, message));
         }
         if mount_id(&fd)? != dev.mount {
             let message =
-                format!("something is mounted at the container's /dev/{name} already; leave it out");
+                format!("something is mounted at the container's {} already; leave it out", shown(name));
             return Err(Error::new(Exit::Request, message));
         }
         Ok(fd)
     }
 
-    /// Covers nodes of the driver that the image brings in `/dev` and the lease does not grant. They could
-    /// not be opened anyway (device cgroup), but a program that looks around should not find them.
-    fn cover_foreign_nodes(&self, dev: &Dev) -> Result<()> {
-        if self.allow_other_access {
-            return Ok(());
-        }
-        let names = self.foreign_nodes(dev)?;
-        if names.is_empty() {
-            return Ok(());
-        }
-        rustix::fs::mknodat(&self.lease, "hidden", FileType::RegularFile, Mode::empty(), 0)
-            .or_exit(Exit::Io, || "cannot make /dev/vgpu/hidden")?;
-        for name in names {
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            let cover = rustix::mount::open_tree(&self.lease, c"hidden", flags)
-                .map_err(std::io::Error::from)
-                .and_then(|cover| {
-                    sys::mount::set_private_with(&cover, libc::MOUNT_ATTR_RDONLY, 0).map(|()| cover)
-                })
-                .or_exit(Exit::Io, || format!("cannot cover /dev/{name} in the container"))?;
-            move_onto(&cover, &self.existing(dev, &name, FileType::RegularFile)?, &name)?;
-        }
-        Ok(())
+    /// Covers a node with an empty file that nobody may open, out of the lease's tmpfs: private and
+    /// read-only as that is.
+    fn cover(&self, dev: &Dev, name: &str) -> Result<()> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let cover = rustix::mount::open_tree(&self.lease, HIDDEN, flags)
+            .or_exit(Exit::Io, || format!("cannot cover the container's {}", shown(name)))?;
+        move_onto(&cover, &self.existing(dev, name, FileType::RegularFile)?, name)
     }
 
+    /// Nodes of the driver that the image brings in `/dev` and the lease does not grant. They could not be
+    /// opened anyway (device cgroup), but a program that looks around should not find them.
     fn foreign_nodes(&self, dev: &Dev) -> Result<Vec<String>> {
+        if self.allow_other_access {
+            return Ok(Vec::new());
+        }
         let cannot = || "cannot list the container's /dev";
         let list = beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot)?;
         let mut names = Vec::new();
         for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot)? {
             let entry = entry.or_exit(Exit::Io, cannot)?;
-            if !matches!(entry.file_type(), FileType::CharacterDevice | FileType::Unknown) {
+            // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
+            if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
                 continue;
             }
             let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
@@ -377,14 +406,17 @@ impl Inside<'_> {
         Ok(names)
     }
 
-    /// Looks again, through the root: every node is there and may be opened, those of other GPUs may not.
-    fn read_back(&self, root: &OwnedFd) -> Result<()> {
+    /// Looks again, through the root: the lease is there, every node is and may be opened, those of other
+    /// GPUs may not.
+    fn read_back(&self, root: &OwnedFd, lease: u64) -> Result<()> {
+        let there = |name: &str| beneath(root, &format!("dev/{name}"), OFlags::PATH | OFlags::NOFOLLOW);
+        if !there("vgpu").is_ok_and(|fd| mount_id(&fd) == Ok(lease)) {
+            return Err(lost("vgpu"));
+        }
         for node in &self.open.nodes {
-            let there = beneath(root, &format!("dev/{}", node.name), OFlags::PATH | OFlags::NOFOLLOW)
-                .and_then(rustix::fs::fstat);
-            if there.ok().as_ref().and_then(device_number) != Some(node.number) {
-                let message = format!("/dev/{} did not arrive in the container", node.name);
-                return Err(Error::new(Exit::Io, message));
+            let stat = there(&node.name).and_then(rustix::fs::fstat);
+            if stat.ok().as_ref().and_then(device_number) != Some(node.number) {
+                return Err(lost(&node.name));
             }
             if self.read_back_access && !may_open(node)? {
                 let message = format!(
@@ -417,6 +449,33 @@ fn may_open(node: &OpenNode) -> Result<bool> {
     }
 }
 
+fn lost(name: &str) -> Error {
+    let message = format!(
+        "the container's {} is gone again; nobody else may change its /dev while it starts",
+        shown(name)
+    );
+    Error::new(Exit::Request, message)
+}
+
+/// A name in the container's `/dev` for messages: some are the image's.
+fn shown(name: &str) -> String {
+    quoted(&format!("/dev/{name}"))
+}
+
+/// What was done in the container's `/dev`. [`Exit::Request`] for what files and mounts of the container's
+/// can cause, [`Exit::Io`] for the rest.
+fn done<T>(result: Result<T, Errno>, name: &str, what: &str) -> Result<T> {
+    let cannot = || format!("cannot {what} the container's {}", shown(name));
+    match result {
+        Err(Errno::NOENT) => Err(lost(name)),
+        Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
+            let message = format!("{}: {e}; mount a tmpfs at its /dev, as engines do", cannot());
+            Err(Error::new(Exit::Request, message))
+        }
+        result => result.or_exit(Exit::Io, cannot),
+    }
+}
+
 /// How often a path is looked up again while somebody renames along the way.
 const LOOKUPS: usize = 1000;
 
@@ -436,6 +495,5 @@ fn mount_id(fd: &OwnedFd) -> Result<u64> {
 
 fn move_onto(mount: &OwnedFd, target: &OwnedFd, name: &str) -> Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(mount, c"", target, c"", flags)
-        .or_exit(Exit::Io, || format!("cannot mount /dev/{name} in the container"))
+    done(rustix::mount::move_mount(mount, c"", target, c"", flags), name, "mount")
 }

@@ -11,9 +11,11 @@
 //! ```
 //!
 //! What a container sees is told by [`probe`], what it must see by [`sees`], what its cgroup allows by
-//! [`cgroup`], who holds what by [`leases`]. Tests wait for events ([`wait`]), each with a deadline that
-//! fails. A host cleans up after itself when it is dropped, after a panic, and after the test process was
-//! killed (`view.sh`); hosts in parallel tests share nothing.
+//! [`cgroup`], who holds what by [`leases`]. Attacks are judged by [`attack`], with a container that is
+//! [`halted`] before its hooks, a [`snapshot`] of what must not change, and a [`meddler`] that changes
+//! something all the time. Tests wait for events ([`wait`]), each with a deadline that fails. A host cleans
+//! up after itself when it is dropped, after a panic, and after the test process was killed (`view.sh`);
+//! hosts in parallel tests share nothing.
 //!
 //! Everything here needs root, and the programs that `tests/setup.sh` installs: what is missing
 //! fails the test.
@@ -21,16 +23,23 @@
 // Each test binary uses a part of the harness.
 #![allow(dead_code)]
 
+pub mod attack;
 pub mod bundle;
 pub mod cgroup;
 pub mod command;
 pub mod container;
+pub mod halted;
 pub mod host;
 pub mod leases;
+pub mod meddler;
+pub mod parked;
 pub mod probe;
 pub mod rootfs;
 pub mod runtime;
+pub mod seed;
 pub mod sees;
+pub mod snapshot;
+pub mod strace;
 pub mod view;
 pub mod wait;
 

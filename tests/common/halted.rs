@@ -1,0 +1,105 @@
+//! A container whose runtime waits for a hook that never ends. vgpu's is called by hand, as often as a test
+//! wants, and what the runtime itself does to the root file system is done already.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::attack::{LOOK, Outcome, Outside, judge};
+use super::command::{Output, Running};
+use super::container::{Builder, Container};
+use super::runtime::Step;
+use super::wait::{Process, for_file};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The container. Dropping it ends its first process.
+pub struct Halted<'h> {
+    container: Container<'h>,
+    state: String,
+    pid: u32,
+    _runtime: Running,
+}
+
+impl<'h> Halted<'h> {
+    /// Creates it, up to its hooks. It must be recorded.
+    pub fn new(builder: Builder<'h>) -> Self {
+        let container = builder.no_hooks().hook("createRuntime", &["/bin/sleep", "1000000"]).build();
+        let runtime = container.spawn_step(Step::Create);
+        let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let file = container.dir().join("createRuntime.state");
+        for_file(&file, "the state", |text| parse(text).is_some());
+        let state = container.hook_state("createRuntime");
+        let pid = parse(&state).expect("parsed before")["pid"].as_u64().expect("a pid");
+        Self { container, state, pid: pid.try_into().expect("a pid"), _runtime: runtime }
+    }
+
+    /// The OCI state that hooks are given.
+    pub fn state(&self) -> &str {
+        &self.state
+    }
+
+    /// Calls the hook.
+    pub fn hook(&self) -> Output {
+        self.container.host().run_hook("createRuntime", &self.state)
+    }
+
+    /// Calls the hook while `meanwhile` is there, after which the host must be as it was; then judges what
+    /// the container's first process would see.
+    #[track_caller]
+    pub fn attack<T>(&self, outside: &Outside, what: &str, meanwhile: T) -> Outcome {
+        let before = outside.world();
+        let output = self.hook();
+        drop(meanwhile);
+        outside.assert_is(&before, what);
+        judge(self.container.host(), output.code.expect("an exit code"), &output.stderr, || self.look())
+    }
+
+    fn look(&self) -> String {
+        self.enter(&["chroot", self.root().to_str().expect("UTF-8"), "/bin/sh", "-c", LOOK]).stdout
+    }
+
+    /// Unmounts all that the hook has mounted.
+    pub fn undo(&self) {
+        let mounts = mounted_by_vgpu(self.pid);
+        let paths: Vec<_> = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path")).collect();
+        if !paths.is_empty() {
+            self.enter(&[&["umount"], &paths[..]].concat()).ok();
+        }
+    }
+
+    /// Runs a program of the host's in its mount namespace.
+    pub fn enter(&self, argv: &[&str]) -> Output {
+        let namespace = format!("--mount=/proc/{}/ns/mnt", self.pid);
+        self.container.host().view().run(&[&["nsenter", &namespace, "--"], argv].concat())
+    }
+
+    /// Its root file system.
+    pub fn root(&self) -> &Path {
+        self.container.root()
+    }
+
+    /// Its bundle.
+    pub fn bundle(&self) -> &Path {
+        self.container.dir()
+    }
+}
+
+impl Drop for Halted<'_> {
+    fn drop(&mut self) {
+        let process = Process::of(self.pid);
+        let _ = kill_process(Pid::from_raw(self.pid as i32).expect("a pid"), Signal::KILL);
+        process.ended();
+    }
+}
+
+/// What vgpu has mounted in the mount namespace of a process, as lines of its mount table.
+pub fn mounted_by_vgpu(pid: u32) -> Vec<String> {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("mountinfo");
+    let its = |line: &&str| {
+        let name = Path::new(line.split(' ').nth(4).expect("a path")).file_name();
+        let name = name.unwrap_or_default().to_string_lossy();
+        name == "vgpu" || name.starts_with("nvidia")
+    };
+    mounts.lines().filter(its).map(str::to_owned).collect()
+}

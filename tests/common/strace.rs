@@ -1,0 +1,176 @@
+//! Hooks under strace: which system calls they make, and what becomes of them when one of these fails, or
+//! is their last.
+//!
+//! strace counts the calls of a name in each process for itself, but one rule holds for all processes. So a
+//! call of the child that a hook forks, whose number the hook itself passes first, is not reached by such a
+//! rule: the child is stopped as it enters the container, and a second strace that knows only the child goes on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::command::Running;
+use super::host::Host;
+use super::wait::{Process, for_file};
+
+/// Who makes a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// The hook.
+    Hook,
+    /// The child that it sends into the container.
+    Child,
+}
+
+/// A system call of a hook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Who makes it.
+    pub who: Who,
+    /// Its name.
+    pub name: String,
+    /// Which of this name of this process, from 1.
+    pub nth: usize,
+    /// Does it come after the hook has begun to read its input? What is before is the C library's and Rust's.
+    pub in_main: bool,
+}
+
+/// What is to become of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not made, and this error is its result.
+    Fails(&'static str),
+    /// The same, and so for all later ones of this name.
+    FailsFromThere(&'static str),
+    /// The process gets SIGKILL instead.
+    Killed,
+}
+
+impl Fault {
+    fn rule(self, name: &str, nth: usize) -> String {
+        match self {
+            Self::Fails(errno) => format!("inject={name}:error={errno}:when={nth}"),
+            Self::FailsFromThere(errno) => format!("inject={name}:error={errno}:when={nth}+"),
+            Self::Killed => format!("inject={name}:signal=KILL:when={nth}"),
+        }
+    }
+}
+
+/// How a hook ended that was hit.
+#[derive(Debug)]
+pub struct Hit {
+    /// Its exit code; none when a signal ended it.
+    pub code: Option<i32>,
+    /// What it said.
+    pub stderr: String,
+    /// Was the call reached at all?
+    pub reached: bool,
+}
+
+/// The calls of an undisturbed run of a hook, in the order in which they are entered, which must end with this
+/// exit code. Without execve, which comes before the program, and so is not its own.
+pub fn calls(host: &Host, stage: &str, state: &str, code: i32) -> Vec<Call> {
+    let log = new_log(host);
+    start(host, &["-f"], &log, stage, state).wait().exits(code);
+    let text = fs::read_to_string(log).expect("strace's log");
+    let mut calls: Vec<Call> = Vec::new();
+    let hook = text.split(' ').next().expect("a process id");
+    for (pid, line) in text.lines().filter_map(|line| line.split_once(' ')) {
+        let line = line.trim_start();
+        let Some((name, arguments)) = line.split_once('(').filter(|_| !line.starts_with(['<', '+', '-']))
+        else {
+            continue;
+        };
+        let who = if pid == hook { Who::Hook } else { Who::Child };
+        let nth = 1 + calls.iter().filter(|call| call.who == who && call.name == name).count();
+        let begins = who == Who::Hook && name == "read" && arguments.starts_with("0,");
+        let in_main = begins || calls.last().is_some_and(|call| call.in_main);
+        calls.push(Call { who, name: name.to_owned(), nth, in_main });
+    }
+    assert!(calls.iter().any(|call| call.in_main), "no call of the hook in:\n{text}");
+    calls.retain(|call| call.name != "execve");
+    calls
+}
+
+/// Runs a hook, one of whose `calls` meets `fault`.
+pub fn hit(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, fault: Fault) -> Hit {
+    let of_hook = calls.iter().filter(|other| other.who == Who::Hook && other.name == call.name).count();
+    if call.who == Who::Child && call.nth <= of_hook {
+        return hit_child(host, stage, state, calls, call, fault);
+    }
+    // A hook that fails waits for its child; one that is killed does not, but strace does if it knows the child.
+    let follow = call.who == Who::Child || fault == Fault::Killed;
+    let rule = fault.rule(&call.name, call.nth);
+    let trace = format!("trace={}", call.name);
+    let log = new_log(host);
+    let options = ["-e", &trace, "-e", &rule, "-f"];
+    let options = if follow { &options[..] } else { &options[..4] };
+    let output = start(host, options, &log, stage, state).wait();
+    Hit { code: output.code, stderr: output.stderr, reached: was_hit(&log) }
+}
+
+/// The same for a call of the child that comes after it has entered the container.
+fn hit_child(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, fault: Fault) -> Hit {
+    let (hook, child) = stopped_at(host, stage, state, "setns");
+    let entered =
+        calls.iter().position(|call| call.who == Who::Child && call.name == "setns").expect("setns");
+    let of_child =
+        |calls: &[Call]| calls.iter().filter(|c| c.who == Who::Child && c.name == call.name).count();
+    let before = of_child(&calls[..=entered]);
+    assert!(before < call.nth, "{call:?} comes before the child has entered the container");
+    let log = new_log(host);
+    let rule = fault.rule(&call.name, call.nth - before);
+    let (trace, pid) = (format!("trace={}", call.name), child.to_string());
+    let log_str = log.to_str().expect("UTF-8");
+    let strace = host.view().start(&["strace", "-o", log_str, "-e", &trace, "-e", &rule, "-p", &pid], b"");
+    for_file(strace.stderr_file(), "strace to attach", |said| said.contains(" attached"));
+    send(child, Signal::CONT);
+    let output = hook.wait();
+    strace.wait();
+    Hit { code: output.code, stderr: output.stderr, reached: was_hit(&log) }
+}
+
+/// Starts a hook and lets the process that first makes the call `name` stop after it, traced by nobody any
+/// more; then returns the hook and that process.
+pub fn stopped_at(host: &Host, stage: &str, state: &str, name: &str) -> (Running, u32) {
+    let log = new_log(host);
+    let rule = format!("inject={name}:signal=STOP:when=1");
+    // -D: the hook is our own child, and not strace's, so that it is there when strace is not.
+    let hook = start(host, &["-f", "-D", "-e", &format!("trace={name}"), "-e", &rule], &log, stage, state);
+    for_file(&log, "the hook to stop", |text| text.contains("--- stopped by SIGSTOP ---"));
+    let text = fs::read_to_string(&log).expect("strace's log");
+    let line = text.lines().find(|line| line.contains("--- stopped by SIGSTOP ---")).expect("that line");
+    let pid = line.split(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a stopped process");
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).expect("its tracer");
+    let tracer = tracer.trim().parse().expect("a process id");
+    let gone = Process::of(tracer);
+    send(tracer, Signal::KILL);
+    gone.ended();
+    (hook, pid)
+}
+
+/// Sends a signal to a process that must be there.
+pub fn send(pid: u32, signal: Signal) {
+    let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, signal).expect("kill");
+}
+
+fn start(host: &Host, options: &[&str], log: &Path, stage: &str, state: &str) -> Running {
+    let hook = host.hook(stage);
+    let hook: Vec<&str> = hook.iter().map(String::as_str).collect();
+    let log = log.to_str().expect("UTF-8");
+    host.view().start(&[&["strace", "-q", "-o", log], options, &hook].concat(), state.as_bytes())
+}
+
+fn new_log(host: &Host) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    host.dir().join(format!("output/{}.strace", NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+fn was_hit(log: &Path) -> bool {
+    let text = fs::read_to_string(log).expect("strace's log");
+    text.contains("(INJECTED)") || text.contains("+++ killed by SIGKILL +++")
+}

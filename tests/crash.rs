@@ -1,0 +1,404 @@
+//! Every system call of a hook fails in turn, and every one is the last before SIGKILL in turn: what is
+//! promised of leases and starts (P1 to P3) holds after each, and the next request works.
+//!
+//! `make test` runs a sample, with each name of a call in it; `make crash` runs all.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::time::Instant;
+
+use common::host::{Gpu, Host, MAJOR};
+use common::parked::{Lot, Parked};
+use common::seed::{Seed, say};
+use common::strace::{self, Call, Fault, Hit, Who};
+use common::view::Cgroups;
+use serde_json::Value;
+use vgpu::error::Exit;
+use vgpu::pool::Lease;
+use vgpu::pool::store::StateDir;
+
+/// In what situation a hook is called.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Situation {
+    /// createRuntime, the first since the host was booted.
+    First,
+    /// createRuntime; all is held by a container that is gone.
+    Takeover,
+    /// createRuntime for a container that has its lease already.
+    Again,
+    /// createRuntime; all is held by a container that runs.
+    Refused,
+    /// poststop of a container that is gone.
+    Poststop,
+    /// poststop of a container that runs, or runs again.
+    EarlyPoststop,
+}
+
+impl Situation {
+    fn stage(self) -> &'static str {
+        match self {
+            Self::First | Self::Takeover | Self::Again | Self::Refused => "createRuntime",
+            Self::Poststop | Self::EarlyPoststop => "poststop",
+        }
+    }
+
+    /// How the hook ends when nothing is wrong.
+    fn code(self) -> i32 {
+        if self == Self::Refused { Exit::NoneFree as i32 } else { 0 }
+    }
+}
+
+/// How many vGPUs there are. Every request is for all of them: one that was lost would be missed.
+const ALL: u32 = 2;
+
+/// A host with as many, on a GPU each, and a GPU beside that is not in the pool.
+fn host(cgroups: Cgroups) -> Host {
+    let gpus = Gpu::several(ALL + 1);
+    let entry = |gpu: &Gpu| format!("[[gpu]]\nuuid = {:?}\nvgpus = {{ whole = 1 }}\n", gpu.uuid);
+    let pool: String = gpus[1..].iter().map(entry).collect();
+    let kind = "[[type]]\nname = \"whole\"\nmemory = \"10GiB\"\ncompute = 100\n";
+    Host::builder(cgroups).gpus(gpus).pool(kind.to_owned() + &pool).build()
+}
+
+/// A host, and the container on it that holds everything.
+struct Scene<'h> {
+    host: &'h Host,
+    lot: Lot<'h>,
+    holder: Parked<'h>,
+    /// One that has nothing.
+    guest: Parked<'h>,
+    guest_rules: Vec<String>,
+    parked: u32,
+    mounts: String,
+}
+
+impl<'h> Scene<'h> {
+    fn new(host: &'h Host) -> Self {
+        let lot = Lot::new(host, ALL);
+        let (holder, guest) = (lot.park("c0"), lot.park("guest"));
+        host.run_hook("createRuntime", &holder.created()).ok();
+        let (guest_rules, mounts) = (guest.rules(), host.view().mounts());
+        Self { host, lot, holder, guest, guest_rules, parked: 0, mounts }
+    }
+
+    /// The holder ends, and there is another one that has not asked yet.
+    fn replace_holder(&mut self) {
+        self.parked += 1;
+        let next = self.lot.park(&format!("c{}", self.parked));
+        std::mem::replace(&mut self.holder, next).end();
+    }
+
+    /// The leases, which must make sense: no vGPU is in two of them.
+    fn leases(&self) -> Vec<Lease> {
+        let dir = StateDir::open(&self.host.state_dir()).expect("the state directory").expect("there");
+        let leases = dir.peek().expect("a state file that can be read");
+        let mut held = BTreeSet::new();
+        for vgpu in leases.iter().flat_map(|lease| &lease.vgpus) {
+            assert!(held.insert(&vgpu.id), "leased twice: {leases:?}");
+        }
+        leases
+    }
+
+    fn has_lease(&self, container: &Parked) -> bool {
+        self.leases().iter().any(|lease| lease.container.as_str() == container.id)
+    }
+
+    /// The container has all it asked for: lease, nodes, rules and `lease.json` agree.
+    fn assert_complete(&self, container: &Parked) {
+        let leases = self.leases();
+        let [lease] = &leases[..] else { panic!("not one lease: {leases:?}") };
+        assert_eq!((lease.container.as_str(), lease.pid), (&*container.id, container.pid()));
+        let ids: Vec<String> = lease.vgpus.iter().map(|vgpu| vgpu.id.to_string()).collect();
+        let gpus = &self.host.gpus[1..];
+        let all: BTreeSet<String> = gpus.iter().map(|gpu| format!("{}/whole/0", gpu.uuid)).collect();
+        assert_eq!(ids.iter().cloned().collect::<BTreeSet<_>>(), all);
+
+        let json = fs::read_to_string(container.dev().join("vgpu/lease.json")).expect("lease.json");
+        let json: Value = serde_json::from_str(&json).expect("lease.json");
+        let told: Vec<&Value> =
+            json["vgpus"].as_array().expect("vgpus").iter().map(|vgpu| &vgpu["id"]).collect();
+        assert_eq!(told, ids.iter().collect::<Vec<_>>());
+
+        let minors = gpus.iter().map(|gpu| (format!("nvidia{}", gpu.minor), (MAJOR, gpu.minor)));
+        let control = [("nvidiactl", (MAJOR, 255)), ("nvidia-uvm", (self.host.uvm_major(), 0))];
+        let tools = ("nvidia-uvm-tools", (self.host.uvm_major(), 1));
+        let control = control.into_iter().chain([tools]).map(|(name, number)| (name.to_owned(), number));
+        let nodes: BTreeMap<_, _> = minors.chain(control).collect();
+        assert_eq!(nodes_in(container), nodes);
+        self.assert_opened(container, nodes.values());
+    }
+
+    fn assert_opened<'a>(&self, container: &Parked, numbers: impl Iterator<Item = &'a (u32, u32)>) {
+        let rules = container.rules();
+        if self.host.view().cgroups() == Cgroups::V2 {
+            assert!(rules.len() == 1 && rules[0].contains(" vgpu"), "{rules:?}");
+            return;
+        }
+        let opened = numbers.map(|(major, minor)| format!("c {major}:{minor} rw"));
+        let expected: BTreeSet<_> = opened.chain(["c 1:3 rwm".to_owned()]).collect();
+        assert_eq!(rules.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+
+    /// The holder ends, and the next request gets everything that it had.
+    fn next(&mut self) {
+        self.replace_holder();
+        self.host.run_hook("createRuntime", &self.holder.created()).ok();
+        self.assert_complete(&self.holder);
+        let known = ["state-", "inventory-", "lock", "log"];
+        for entry in fs::read_dir(self.host.state_dir()).expect("the state directory") {
+            let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
+            let left = name.ends_with(".new") || !known.iter().any(|known| name.starts_with(known));
+            assert!(!left, "{name} is left in the state directory");
+        }
+    }
+}
+
+/// Names and numbers of the device nodes in its `/dev`.
+fn nodes_in(container: &Parked) -> BTreeMap<String, (u32, u32)> {
+    let mut nodes = BTreeMap::new();
+    for entry in fs::read_dir(container.dev()).expect("its /dev") {
+        let entry = entry.expect("an entry");
+        let meta = fs::metadata(entry.path()).expect("metadata");
+        if meta.file_type().is_char_device() {
+            let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+            nodes.insert(entry.file_name().into_string().expect("UTF-8"), number);
+        }
+    }
+    nodes
+}
+
+/// Calls whose failure can last: a full disk, a table that is full, a right that is missing.
+const LASTING: [&str; 5] = ["write", "open", "openat", "openat2", "bpf"];
+
+/// The errors that a call of this name meets on a host that is short of something or broken.
+fn errors(name: &str) -> &'static [&'static str] {
+    match name {
+        "write" => &["ENOSPC", "EIO", "EINTR"],
+        "read" => &["EIO", "EINTR"],
+        "open" | "openat" => &["EMFILE", "EIO"],
+        "openat2" => &["EMFILE", "EAGAIN"],
+        "mkdir" | "mkdirat" | "mknodat" | "renameat" => &["ENOSPC", "EPERM"],
+        "flock" => &["ENOLCK", "EINTR"],
+        "clone3" => &["EAGAIN", "ENOMEM"],
+        "bpf" | "fsopen" | "fsconfig" | "fsmount" | "open_tree" | "mount_setattr" | "move_mount"
+        | "setns" => &["EPERM", "ENOMEM"],
+        "brk" | "mmap" | "mprotect" | "munmap" | "poll" | "unshare" => &["ENOMEM"],
+        "pipe2" => &["EMFILE"],
+        // It has no result.
+        "exit_group" => &[],
+        _ => &["EIO"],
+    }
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Debug)]
+struct Point {
+    call: Call,
+    fault: Fault,
+}
+
+/// Everything that can go wrong in a run with these calls.
+fn points(calls: &[Call]) -> Vec<Point> {
+    let mut points = Vec::new();
+    for call in calls {
+        let errors = errors(&call.name);
+        let lasts = call.who == Who::Hook && LASTING.contains(&&*call.name);
+        let lasting = errors.first().filter(|_| lasts).map(|errno| Fault::FailsFromThere(errno));
+        let faults = errors.iter().map(|errno| Fault::Fails(errno)).chain(lasting).chain([Fault::Killed]);
+        points.extend(faults.map(|fault| Point { call: call.clone(), fault }));
+    }
+    points
+}
+
+/// How many points `make test` takes beside one for each name.
+const EXTRA: usize = 10;
+
+/// One point for each process and name, and some others.
+fn sample(mut points: Vec<Point>, seed: &mut Seed) -> Vec<Point> {
+    for n in (1..points.len()).rev() {
+        points.swap(n, seed.below(n + 1));
+    }
+    let mut seen = BTreeSet::new();
+    let (firsts, others): (Vec<_>, Vec<_>) =
+        points.into_iter().partition(|point| seen.insert((point.call.who, point.call.name.clone())));
+    firsts.into_iter().chain(others.into_iter().take(EXTRA)).collect()
+}
+
+/// Names the point of a check that fails.
+struct Told<'a>(&'a Point, &'a Hit);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{:?}: {:?}", self.0, self.1);
+        }
+    }
+}
+
+/// How a hook ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// With its work done.
+    Done,
+    /// With an error, and everything as before.
+    Undone,
+    /// Killed, or so troubled that it could not undo everything. The runtime ends the container then.
+    Left,
+}
+
+impl Point {
+    /// Checks that the hook ended in a way that is documented.
+    fn end(&self, hit: &Hit) -> End {
+        assert!(hit.reached);
+        let Point { call, fault } = self;
+        match hit.code {
+            Some(0) => {
+                assert_eq!(hit.stderr, "");
+                End::Done
+            }
+            // The loader and Rust's runtime end as they like; nothing has been done yet.
+            _ if !call.in_main => End::Undone,
+            None => {
+                assert_eq!((*fault, call.who), (Fault::Killed, Who::Hook));
+                End::Left
+            }
+            Some(code) => {
+                assert!(Exit::ALL.iter().any(|exit| *exit as i32 == code));
+                let lines: Vec<_> = hit.stderr.split_inclusive('\n').collect();
+                let whole = lines.iter().all(|line| line.starts_with("vgpu: ") && line.ends_with('\n'));
+                let unsaid = call.name == "write" && lines.is_empty();
+                if matches!(fault, Fault::FailsFromThere(_)) {
+                    assert!(whole);
+                    return End::Left;
+                }
+                assert!(whole && (lines.len() == 1 || unsaid));
+                End::Undone
+            }
+        }
+    }
+}
+
+impl<'h> Scene<'h> {
+    /// Makes the situation, and returns the state that the hook gets.
+    fn prepare(&mut self, situation: Situation) -> String {
+        match situation {
+            Situation::First | Situation::Takeover => {
+                self.replace_holder();
+                if situation == Situation::First {
+                    self.forget_everything();
+                }
+                self.holder.created()
+            }
+            Situation::Again => self.holder.created(),
+            Situation::Refused => self.guest.created(),
+            Situation::Poststop => {
+                self.holder.end();
+                self.holder.stopped()
+            }
+            Situation::EarlyPoststop => self.holder.stopped(),
+        }
+    }
+
+    fn forget_everything(&self) {
+        for entry in fs::read_dir(self.host.state_dir()).expect("the state directory") {
+            fs::remove_file(entry.expect("an entry").path()).expect("removing a file");
+        }
+    }
+
+    /// One run of a hook that is hit, and all that must hold then.
+    fn hit(&mut self, situation: Situation, calls: &[Call], point: &Point) {
+        let state = self.prepare(situation);
+        let rules = if situation == Situation::Poststop { Vec::new() } else { self.holder.rules() };
+        let hit = strace::hit(self.host, situation.stage(), &state, calls, &point.call, point.fault);
+        let _told = Told(point, &hit);
+        let end = point.end(&hit);
+        match (situation, end) {
+            (Situation::Refused, End::Done) => panic!("one container was given what another one holds"),
+            (Situation::Refused | Situation::EarlyPoststop, _)
+            | (Situation::Again, End::Undone)
+            | (Situation::First | Situation::Takeover | Situation::Again, End::Done) => {
+                self.assert_complete(&self.holder);
+            }
+            (Situation::First | Situation::Takeover, End::Undone) => {
+                assert!(!self.has_lease(&self.holder), "{:?}", self.leases());
+                assert_eq!(self.holder.rules(), rules);
+            }
+            (Situation::Poststop, End::Done) => assert_eq!(self.leases(), []),
+            (Situation::Poststop, _) | (_, End::Left) => drop(self.leases()),
+        }
+        if situation == Situation::Refused {
+            assert_eq!(self.guest.rules(), self.guest_rules);
+            assert_eq!(nodes_in(&self.guest), BTreeMap::new());
+        }
+        assert_eq!(self.host.view().mounts(), self.mounts);
+        self.go_on(situation, end);
+    }
+
+    /// Whatever happened, the next request is served.
+    fn go_on(&mut self, situation: Situation, end: End) {
+        match situation {
+            Situation::Again if end == End::Done => {}
+            Situation::First | Situation::Takeover | Situation::Again | Situation::Poststop => self.next(),
+            Situation::Refused => {
+                self.host.run_hook("createRuntime", &self.guest.created()).exits(situation.code());
+            }
+            Situation::EarlyPoststop => {
+                self.host.run_hook("poststop", &self.holder.stopped()).ok();
+            }
+        }
+    }
+}
+
+/// Everything that can go wrong in one situation, or a sample of it.
+fn everything_fails_in_turn(cgroups: Cgroups, situation: Situation) {
+    let host = host(cgroups);
+    let mut scene = Scene::new(&host);
+    let state = scene.prepare(situation);
+    let calls = strace::calls(&host, situation.stage(), &state, situation.code());
+    scene.go_on(situation, End::Done);
+    // What comes before the hook's own work is the same in every situation.
+    let begin = situation == Situation::Takeover || situation == Situation::Poststop;
+    let points: Vec<_> = points(&calls).into_iter().filter(|point| begin || point.call.in_main).collect();
+    let all = points.len();
+    let name = format!("crash {cgroups:?} {situation:?}");
+    let points = match std::env::var("VGPU_CRASH").as_deref() {
+        Ok("all") => points,
+        _ => sample(points, &mut Seed::new(&name)),
+    };
+    let start = Instant::now();
+    points.iter().for_each(|point| scene.hit(situation, &calls, point));
+    let (hit, calls, time) = (points.len(), calls.len(), start.elapsed());
+    say(&format!("{name}: {hit} of {all} points in {calls} calls, {time:.1?}"));
+}
+
+macro_rules! situations {
+    ($($name:ident: $situation:ident;)*) => { $(
+        mod $name {
+            use super::{Cgroups, Situation, everything_fails_in_turn};
+
+            #[test]
+            #[ignore = "needs root: mounts, makes cgroups, traces"]
+            fn v1() {
+                everything_fails_in_turn(Cgroups::V1, Situation::$situation);
+            }
+
+            #[test]
+            #[ignore = "needs root: mounts, makes cgroups, traces"]
+            fn v2() {
+                everything_fails_in_turn(Cgroups::V2, Situation::$situation);
+            }
+        }
+    )* };
+}
+
+situations! {
+    create_runtime_first: First;
+    create_runtime_takes_over: Takeover;
+    create_runtime_again: Again;
+    create_runtime_refused: Refused;
+    poststop: Poststop;
+    poststop_of_a_living_one: EarlyPoststop;
+}
