@@ -315,10 +315,10 @@ impl Inside<'_> {
         }
         sys::mount::set_private_with(&self.lease, libc::MOUNT_ATTR_RDONLY, 0)
             .or_exit(Exit::Io, || "cannot make /dev/vgpu read-only")?;
-        self.attach_lease(dev)?;
+        self.make_mount_points(dev)?;
+        move_onto(&self.lease, &self.existing(dev, "vgpu", FileType::Directory)?, "vgpu")?;
         for (node, clone) in self.open.nodes.iter().zip(&self.clones) {
-            let target = self.mount_point(dev, &node.name)?;
-            move_onto(clone, &target, &node.name)?;
+            move_onto(clone, &self.existing(dev, &node.name, FileType::RegularFile)?, &node.name)?;
         }
         foreign.iter().try_for_each(|name| self.cover(dev, name))?;
         mount_id(&self.lease)
@@ -347,26 +347,20 @@ impl Inside<'_> {
         Ok((text == self.open.lease_json.as_bytes()).then_some(mount))
     }
 
-    fn attach_lease(&self, dev: &Dev) -> Result<()> {
+    /// A directory to mount the lease on and a file for each node, as the container's root; what the image
+    /// has there is left as it is.
+    fn make_mount_points(&self, dev: &Dev) -> Result<()> {
+        let unless_there =
+            |made, name| if made == Err(Errno::EXIST) { Ok(()) } else { done(made, name, "make") };
+        let directory = || rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
+        let mode = Mode::from_raw_mode(0o444);
+        let file = |name| rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, mode, 0);
         sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
+        let made = unless_there(directory(), "vgpu").and_then(|()| {
+            self.open.nodes.iter().try_for_each(|node| unless_there(file(&node.name), &node.name))
+        });
         sys::process::create_files_as(0, 0);
-        if made != Err(Errno::EXIST) {
-            done(made, "vgpu", "make")?;
-        }
-        let target = self.existing(dev, "vgpu", FileType::Directory)?;
-        move_onto(&self.lease, &target, "vgpu")
-    }
-
-    /// A file to mount a node on: made, or what the image has there as long as that is no symbolic link.
-    fn mount_point(&self, dev: &Dev, name: &str) -> Result<OwnedFd> {
-        sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0);
-        sys::process::create_files_as(0, 0);
-        if made != Err(Errno::EXIST) {
-            done(made, name, "make")?;
-        }
-        self.existing(dev, name, FileType::RegularFile)
+        made
     }
 
     /// What is at `/dev/<name>`, if it is a directory where one is wanted and a file or character device
@@ -374,15 +368,14 @@ impl Inside<'_> {
     fn existing(&self, dev: &Dev, name: &str, wanted: FileType) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = done(rustix::fs::openat(&dev.fd, name, flags, Mode::empty()), name, "open")?;
-        let stat = rustix::fs::fstat(&fd).or_exit(Exit::Io, || format!("cannot look at {}", shown(name)))?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
+        let (kind, mount) = kind_and_mount(&fd)?;
         let device = wanted == FileType::RegularFile && kind == FileType::CharacterDevice;
         if kind != wanted && !device {
             let what = if kind == FileType::Symlink { "a symbolic link" } else { "in the way" };
             let message = format!("the container's {} is {what}; remove it from the image", shown(name));
             return Err(Error::new(Exit::Request, message));
         }
-        if mount_id(&fd)? != dev.mount {
+        if mount != dev.mount {
             let message =
                 format!("something is mounted at the container's {} already; leave it out", shown(name));
             return Err(Error::new(Exit::Request, message));
@@ -527,9 +520,14 @@ fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 fn mount_id(fd: &OwnedFd) -> Result<u64> {
-    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+    Ok(kind_and_mount(fd)?.1)
+}
+
+/// What kind of file it is, and the id of the mount it was opened on.
+fn kind_and_mount(fd: &OwnedFd) -> Result<(FileType, u64)> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE | StatxFlags::MNT_ID);
     let stat = stat.or_exit(Exit::Io, || "cannot ask for a mount's id (Linux 5.12 or later is needed)")?;
-    Ok(stat.stx_mnt_id)
+    Ok((FileType::from_raw_mode(stat.stx_mode.into()), stat.stx_mnt_id))
 }
 
 fn move_onto(mount: &OwnedFd, target: &OwnedFd, name: &str) -> Result<()> {
