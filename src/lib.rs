@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
-//! [`access`], [`resolve`]. Touch the kernel: [`gpu`], [`cgroup`], [`container`] and [`trust`] (read),
-//! [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
+//! [`access`], [`resolve`]. Touch the kernel: [`files`], [`gpu`], [`cgroup`], [`container`] and [`trust`]
+//! (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
 pub mod cgroup;
@@ -24,6 +24,7 @@ pub mod config;
 pub mod container;
 pub mod device_rule;
 pub mod error;
+pub mod files;
 pub mod gpu;
 pub mod hook;
 pub mod inject;

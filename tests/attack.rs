@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use common::attack::{Outcome, Outside, RUNTIMES, TRIES, attacked, judge, link, meddle, targets};
 use common::bundle::{MAPPED, bind, copied_up, mounts, with_dev, without_dev};
 use common::container::Builder;
-use common::halted::Halted;
+use common::halted::{Halted, mounted_by_vgpu};
 use common::host::{Host, MAJOR, make_dir, make_node};
 use common::meddler::Meddler;
 use common::runtime::Runtime;
@@ -107,6 +107,27 @@ fn nodes_with_odd_names() {
         };
         assert_eq!(attack(&[b'n'; 255]), Outcome::Started);
         attack(b"\xff\nvgpu: \x1b[31m").assert_refused("is not UTF-8", "bytes");
+    }
+}
+
+/// An image that would have the hook mount without end: each node is one name more of the same file.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn more_nodes_than_any_host_has() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let nodes = |root: &Path, count: u32| {
+        let dev = root.join("dev");
+        make_node(&dev.join("0"), MAJOR, 9);
+        (1..count).for_each(|n| fs::hard_link(dev.join("0"), dev.join(n.to_string())).expect("link"));
+    };
+    for (count, says) in [(256, None), (257, Some("more than 256 nodes"))] {
+        let image = attacked(&host, Runtime::Runc).furnish(|root| nodes(root, count));
+        let outcome = outside.attack(&image.tweak(without_dev).build(), "nodes");
+        match says {
+            Some(says) => outcome.assert_refused(says, "nodes"),
+            None => assert_eq!(outcome, Outcome::Started),
+        }
     }
 }
 
@@ -214,6 +235,22 @@ fn a_container_in_the_hosts_place() {
         let halted = Halted::new(attacked(&host, Runtime::Crun).tweak(change));
         halted.attack(&outside, says, ()).assert_refused(says, says);
     }
+}
+
+/// A mount namespace that was there before the container, and is there after it: runc joins one.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_mount_namespace_that_is_joined() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let other = Halted::new(attacked(&host, Runtime::Runc));
+    let container = attacked(&host, Runtime::Runc).tweak(|config| {
+        let namespaces = config["linux"]["namespaces"].as_array_mut().expect("namespaces");
+        let mount = namespaces.iter_mut().find(|namespace| namespace["type"] == "mount");
+        mount.expect("a mount namespace")["path"] = json!(format!("/proc/{}/ns/mnt", other.pid()));
+    });
+    outside.attack(&container.build(), "joined").assert_refused("joins a mount namespace", "joined");
+    assert_eq!(mounted_by_vgpu(other.pid()), [""; 0]);
 }
 
 /// Roots of other kinds, each with every kind of `/dev`.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use common::container::Container;
-use common::host::{Gpu, Host, MAJOR};
+use common::host::{Gpu, Host, MAJOR, make_node};
 use common::parked::{Lot, Parked};
 use common::runtime::Runtime;
 use common::seed::{Seed, say};
@@ -473,7 +473,36 @@ fn a_real_container_has_all_or_does_not_start(cgroups: Cgroups) {
     timed(&name, &points, |point| real.hit(point));
 }
 
+/// A GPU that just cannot be looked at stays closed to a container that nothing but vgpu confines.
+fn other_gpus_stay_closed(cgroups: Cgroups) {
+    let host = host(cgroups);
+    let lot = Lot::new(&host, ALL);
+    let other = host.gpus[0].minor;
+    // As an image might bring it.
+    let node = host.dir().join("smuggled");
+    make_node(&node, MAJOR, other);
+    let is_closed = |container: &Parked| container.open(&node).contains("Operation not permitted");
+
+    let container = lot.park_unruled("undisturbed");
+    let calls = strace::calls(&host, "createRuntime", &container.created(), 0);
+    assert!(is_closed(&container));
+    container.end();
+    let looks = calls.iter().filter(|call| call.who == Who::Hook && call.name == "openat2");
+    for (n, call) in looks.enumerate() {
+        let container = lot.park_unruled(&format!("disturbed-{n}"));
+        let state = container.created();
+        let hit = strace::hit(&host, "createRuntime", &state, &calls, call, Fault::Fails("EMFILE"));
+        assert!(hit.code != Some(0) || is_closed(&container), "{call:?}: {hit:?}");
+        container.end();
+    }
+    fs::remove_file(host.driver_root().join(format!("dev/nvidia{other}"))).expect("its node");
+    let container = lot.park_unruled("without-a-node");
+    host.run_hook("createRuntime", &container.created()).ok();
+    assert!(is_closed(&container));
+}
+
 on_v1_and_v2! {
+    fn other_gpus = other_gpus_stay_closed;
     fn create_runtime_first = |cgroups| everything_fails_in_turn(cgroups, Situation::First);
     fn create_runtime_takes_over = |cgroups| everything_fails_in_turn(cgroups, Situation::Takeover);
     fn create_runtime_again = |cgroups| everything_fails_in_turn(cgroups, Situation::Again);

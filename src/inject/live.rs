@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
 use rustix::thread::LinkNameSpaceType;
@@ -35,7 +35,10 @@ use crate::types::DeviceNumber;
 #[derive(Debug)]
 pub struct Open {
     nodes: Vec<OpenNode>,
+    /// Those of the host's other GPUs that have their node here.
     others: Vec<OpenNode>,
+    /// The numbers of all of them: an image may bring a node that the host does not have.
+    other_numbers: Vec<DeviceNumber>,
     lease_json: String,
     majors: Majors,
 }
@@ -48,36 +51,55 @@ struct OpenNode {
 }
 
 /// Opens what a plan names below the driver root. Optional nodes that are not there are left out (R08); a
-/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`].
+/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`], and so is any
+/// that cannot be looked at.
 pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
-    let each = |nodes: &[Node]| -> Result<Vec<OpenNode>> {
-        nodes.iter().filter_map(|node| open_node(node, driver).transpose()).collect()
-    };
-    let others = plan.others.iter().filter_map(|node| open_node(node, driver).ok().flatten());
+    let nodes = plan.nodes.iter().filter_map(|node| open_node(node, driver).transpose());
+    let others = plan.others.iter().filter_map(|node| open_other(node, driver).transpose());
     Ok(Open {
-        nodes: each(&plan.nodes)?,
-        // A GPU that nobody can open here needs no keeping out.
-        others: others.collect(),
+        nodes: nodes.collect::<Result<_>>()?,
+        others: others.collect::<Result<_>>()?,
+        other_numbers: plan.others.iter().map(|node| node.number).collect(),
         lease_json: plan.lease_json,
         majors,
     })
 }
 
 fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
-    let path = format!("dev/{}", node.name);
-    let fd = match driver.open_below(&path, OFlags::PATH | OFlags::NOFOLLOW) {
-        Err(Errno::NOENT) if node.optional => return Ok(None),
-        opened => opened
-            .or_exit(Exit::Gpu, || format!("cannot open {}", driver.shown(&path)))
-            .map_err(|e| e.remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes"))?,
-    };
-    let stat =
-        rustix::fs::fstat(&fd).or_exit(Exit::Gpu, || format!("cannot look at {}", driver.shown(&path)))?;
-    if device_number(&stat) != Some(node.number) {
-        let message = format!("{} is not the driver's character device {}", driver.shown(&path), node.number);
-        return Err(Error::new(Exit::Gpu, message));
+    match find(node, driver) {
+        Ok(Some(found)) => Ok(Some(found)),
+        Ok(None) => {
+            let path = driver.shown(path_of(node));
+            let message = format!("{path} is not the driver's character device {}", node.number);
+            Err(Error::new(Exit::Gpu, message))
+        }
+        Err(Errno::NOENT) if node.optional => Ok(None),
+        Err(e) => Err(cannot_open(node, driver, e)
+            .remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes")),
     }
-    Ok(Some(OpenNode { name: node.name.clone(), number: node.number, fd }))
+}
+
+/// A node that is not there, or not the driver's, has nothing to be read back.
+fn open_other(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
+    match find(node, driver) {
+        Err(Errno::NOENT) => Ok(None),
+        found => found.map_err(|e| cannot_open(node, driver, e)),
+    }
+}
+
+/// None where the name is another thing's.
+fn find(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>, Errno> {
+    let fd = driver.open_below(path_of(node), OFlags::PATH | OFlags::NOFOLLOW)?;
+    let is_it = device_number(&rustix::fs::fstat(&fd)?) == Some(node.number);
+    Ok(is_it.then(|| OpenNode { name: node.name.clone(), number: node.number, fd }))
+}
+
+fn path_of(node: &Node) -> String {
+    format!("dev/{}", node.name)
+}
+
+fn cannot_open(node: &Node, driver: &DriverRoot, e: Errno) -> Error {
+    Error::new(Exit::Gpu, format!("cannot open {}: {e}", driver.shown(path_of(node))))
 }
 
 fn device_number(stat: &Stat) -> Option<DeviceNumber> {
@@ -96,7 +118,7 @@ impl Open {
 
     /// Those of the host's other GPUs, which it must not.
     pub fn other_numbers(&self) -> Vec<DeviceNumber> {
-        self.others.iter().map(|node| node.number).collect()
+        self.other_numbers.clone()
     }
 }
 
@@ -224,6 +246,9 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
 /// What covers other GPUs' nodes, in `/dev/vgpu`.
 const HIDDEN: &CStr = c"hidden";
 
+/// More nodes than that are no host's, but an attempt to have mounts made without end.
+const MOST_HIDDEN: usize = 256;
+
 /// What the child works with inside the container's mount namespace.
 struct Inside<'a> {
     open: &'a Open,
@@ -290,10 +315,10 @@ impl Inside<'_> {
         }
         sys::mount::set_private_with(&self.lease, libc::MOUNT_ATTR_RDONLY, 0)
             .or_exit(Exit::Io, || "cannot make /dev/vgpu read-only")?;
-        self.attach_lease(dev)?;
+        self.make_mount_points(dev)?;
+        move_onto(&self.lease, &self.existing(dev, "vgpu", FileType::Directory)?, "vgpu")?;
         for (node, clone) in self.open.nodes.iter().zip(&self.clones) {
-            let target = self.mount_point(dev, &node.name)?;
-            move_onto(clone, &target, &node.name)?;
+            move_onto(clone, &self.existing(dev, &node.name, FileType::RegularFile)?, &node.name)?;
         }
         foreign.iter().try_for_each(|name| self.cover(dev, name))?;
         mount_id(&self.lease)
@@ -322,26 +347,20 @@ impl Inside<'_> {
         Ok((text == self.open.lease_json.as_bytes()).then_some(mount))
     }
 
-    fn attach_lease(&self, dev: &Dev) -> Result<()> {
+    /// A directory to mount the lease on and a file for each node, as the container's root; what the image
+    /// has there is left as it is.
+    fn make_mount_points(&self, dev: &Dev) -> Result<()> {
+        let unless_there =
+            |made, name| if made == Err(Errno::EXIST) { Ok(()) } else { done(made, name, "make") };
+        let directory = || rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
+        let mode = Mode::from_raw_mode(0o444);
+        let file = |name| rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, mode, 0);
         sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
+        let made = unless_there(directory(), "vgpu").and_then(|()| {
+            self.open.nodes.iter().try_for_each(|node| unless_there(file(&node.name), &node.name))
+        });
         sys::process::create_files_as(0, 0);
-        if made != Err(Errno::EXIST) {
-            done(made, "vgpu", "make")?;
-        }
-        let target = self.existing(dev, "vgpu", FileType::Directory)?;
-        move_onto(&self.lease, &target, "vgpu")
-    }
-
-    /// A file to mount a node on: made, or what the image has there as long as that is no symbolic link.
-    fn mount_point(&self, dev: &Dev, name: &str) -> Result<OwnedFd> {
-        sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0);
-        sys::process::create_files_as(0, 0);
-        if made != Err(Errno::EXIST) {
-            done(made, name, "make")?;
-        }
-        self.existing(dev, name, FileType::RegularFile)
+        made
     }
 
     /// What is at `/dev/<name>`, if it is a directory where one is wanted and a file or character device
@@ -349,15 +368,14 @@ impl Inside<'_> {
     fn existing(&self, dev: &Dev, name: &str, wanted: FileType) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = done(rustix::fs::openat(&dev.fd, name, flags, Mode::empty()), name, "open")?;
-        let stat = rustix::fs::fstat(&fd).or_exit(Exit::Io, || format!("cannot look at {}", shown(name)))?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
+        let (kind, mount) = kind_and_mount(&fd)?;
         let device = wanted == FileType::RegularFile && kind == FileType::CharacterDevice;
         if kind != wanted && !device {
             let what = if kind == FileType::Symlink { "a symbolic link" } else { "in the way" };
             let message = format!("the container's {} is {what}; remove it from the image", shown(name));
             return Err(Error::new(Exit::Request, message));
         }
-        if mount_id(&fd)? != dev.mount {
+        if mount != dev.mount {
             let message =
                 format!("something is mounted at the container's {} already; leave it out", shown(name));
             return Err(Error::new(Exit::Request, message));
@@ -380,30 +398,41 @@ impl Inside<'_> {
         if self.allow_other_access {
             return Ok(Vec::new());
         }
-        let cannot = || "cannot list the container's /dev";
-        let list = beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot)?;
+        let list =
+            beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot_list)?;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot)? {
-            let entry = entry.or_exit(Exit::Io, cannot)?;
-            // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
-            if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
-                continue;
-            }
-            let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => continue,
-                stat => stat.or_exit(Exit::Io, cannot)?,
-            };
-            let Some(number) = device_number(&stat) else { continue };
-            let granted = self.open.nodes.iter().any(|node| node.number == number);
-            if self.open.majors.owns(number.major) && !granted {
-                let name = entry.file_name().to_str().map_err(|_| {
-                    let message = "the image has a GPU node in /dev whose name is not UTF-8; remove it";
-                    Error::new(Exit::Request, message)
-                })?;
-                names.push(name.to_owned());
+        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot_list)? {
+            names.extend(self.foreign_node(dev, &entry.or_exit(Exit::Io, cannot_list)?)?);
+            if names.len() > MOST_HIDDEN {
+                let message =
+                    format!("the image has more than {MOST_HIDDEN} nodes of GPUs in /dev; remove them");
+                return Err(Error::new(Exit::Request, message));
             }
         }
         Ok(names)
+    }
+
+    /// Its name, if it is one.
+    fn foreign_node(&self, dev: &Dev, entry: &DirEntry) -> Result<Option<String>> {
+        // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
+        if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
+            return Ok(None);
+        }
+        let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            stat => stat.or_exit(Exit::Io, cannot_list)?,
+        };
+        let foreign = |number: &DeviceNumber| {
+            self.open.majors.owns(number.major) && !self.open.nodes.iter().any(|node| node.number == *number)
+        };
+        if device_number(&stat).filter(foreign).is_none() {
+            return Ok(None);
+        }
+        let name = entry.file_name().to_str().map_err(|_| {
+            let message = "the image has a GPU node in /dev whose name is not UTF-8; remove it";
+            Error::new(Exit::Request, message)
+        })?;
+        Ok(Some(name.to_owned()))
     }
 
     /// Looks again, through the root: the lease is there, every node is and may be opened, those of other
@@ -457,6 +486,10 @@ fn lost(name: &str) -> Error {
     Error::new(Exit::Request, message)
 }
 
+fn cannot_list() -> &'static str {
+    "cannot list the container's /dev"
+}
+
 /// A name in the container's `/dev` for messages: some are the image's.
 fn shown(name: &str) -> String {
     quoted(&format!("/dev/{name}"))
@@ -468,10 +501,9 @@ fn done<T>(result: Result<T, Errno>, name: &str, what: &str) -> Result<T> {
     let cannot = || format!("cannot {what} the container's {}", shown(name));
     match result {
         Err(Errno::NOENT) => Err(lost(name)),
-        Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
-            let message = format!("{}: {e}; mount a tmpfs at its /dev, as engines do", cannot());
-            Err(Error::new(Exit::Request, message))
-        }
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => result
+            .or_exit(Exit::Request, cannot)
+            .map_err(|e| e.remedy("mount a tmpfs at its /dev, as engines do")),
         result => result.or_exit(Exit::Io, cannot),
     }
 }
@@ -488,9 +520,14 @@ fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 fn mount_id(fd: &OwnedFd) -> Result<u64> {
-    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+    Ok(kind_and_mount(fd)?.1)
+}
+
+/// What kind of file it is, and the id of the mount it was opened on.
+fn kind_and_mount(fd: &OwnedFd) -> Result<(FileType, u64)> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE | StatxFlags::MNT_ID);
     let stat = stat.or_exit(Exit::Io, || "cannot ask for a mount's id (Linux 5.12 or later is needed)")?;
-    Ok(stat.stx_mnt_id)
+    Ok((FileType::from_raw_mode(stat.stx_mode.into()), stat.stx_mnt_id))
 }
 
 fn move_onto(mount: &OwnedFd, target: &OwnedFd, name: &str) -> Result<()> {

@@ -87,6 +87,9 @@ fn parse_line(line: &str) -> Option<Mount> {
 
 /// Space, tab, newline and backslash are written as three octal digits.
 fn unescape(path: &str) -> PathBuf {
+    if !path.contains('\\') {
+        return path.into();
+    }
     let path = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
     path.replace("\\134", "\\").into()
 }
