@@ -284,7 +284,8 @@ mod tests {
 
     /// A state directory with two leases in it.
     fn kept() -> (tempfile::TempDir, StateDir) {
-        let temporary = tempfile::tempdir().unwrap();
+        // Not an overlay, as in a container `/tmp` may be: `/proc/locks` knows its files by other numbers.
+        let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
         let dir = StateDir::create(&temporary.path().join("a/b")).unwrap();
         let mut locked = dir.lock(Duration::ZERO).unwrap();
         locked.leases = vec![lease("one"), lease("two")];
