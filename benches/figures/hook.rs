@@ -1,6 +1,7 @@
-//! The hook process alone, beside `/bin/true`, and what memory it takes.
+//! The hook process alone, beside `/bin/true`, and the memory it takes.
 
 use std::fs;
+use std::time::Duration;
 
 use vgpu::cgroup::CgroupId;
 use vgpu::config;
@@ -11,8 +12,8 @@ use crate::VGPU;
 use crate::common::host::{Gpu, Host};
 use crate::common::view::Cgroups;
 use crate::parked::{Inside, Parked, text};
-use crate::series::{self, Series};
 use crate::spawn::timed;
+use crate::turns::{Candidate, compare};
 
 /// How often each is measured.
 const ROUNDS: usize = 400;
@@ -24,112 +25,104 @@ const GPUS: u32 = 8;
 const OTHERS: u32 = 16;
 
 /// Prints how long the hook takes and how much memory.
-pub fn print(cgroups: Cgroups) {
+pub fn print(cgroups: Cgroups, version: &str) {
     let host = Host::builder(cgroups).gpus(Gpu::several(GPUS)).pool(pool_file()).build();
     // As /run is.
     host.view().run(&["mount", "-t", "tmpfs", "-o", "mode=755", "none", text(&host.state_dir())]).ok();
     host.vgpu(&["discover"]).ok();
     let bench = Bench::new(&host);
     let _view = Inside::enter(&host.view().namespace());
-
-    let mut all = series();
-    for round in 0..ROUNDS {
-        for at in series::order(all.len(), round) {
-            let took = bench.run(at);
-            all[at].push(took);
-        }
-    }
-    let title = format!("The hook alone, container parked by runc, cgroup {cgroups:?}");
-    series::print(&title, &all);
+    let candidates = vec![
+        Candidate::new("/bin/true", || bench.nothing()),
+        Candidate::new("/bin/true again", || bench.nothing()),
+        Candidate::new("createRuntime, no request", || bench.create_without_request()).aim(0.6),
+        Candidate::new("createRuntime, two vGPUs", || bench.create()).aim(2.0),
+        Candidate::new("poststop, no request", || bench.poststop_without_request()).aim(1.0),
+        Candidate::new("poststop, two vGPUs", || bench.poststop()).aim(1.0),
+    ];
+    compare(&format!("The hook alone, container parked by runc, cgroup {version}"), ROUNDS, candidates);
     bench.print_memory();
 }
 
-/// The pool file that comes with vgpu; where its directories are is the host's to say.
+/// The pool file that comes with vgpu, but for the directories, which the host has its own of.
 fn pool_file() -> String {
-    let lines = config::SAMPLE.lines().filter(|line| !line.starts_with("state_dir"));
-    let lines = lines.filter(|line| !line.starts_with("driver_root"));
-    lines.map(|line| format!("{line}\n")).collect()
+    let own = |line: &&str| !line.starts_with("state_dir") && !line.starts_with("driver_root");
+    config::SAMPLE.lines().filter(own).map(|line| format!("{line}\n")).collect()
 }
 
-/// What is measured, in the order of [`Bench::run`].
-fn series() -> [Series; 6] {
-    [
-        Series::new("/bin/true"),
-        Series::new("/bin/true again"),
-        Series::aimed("createRuntime, no request", 0.6),
-        Series::aimed("createRuntime, two vGPUs", 2.0),
-        Series::aimed("poststop, no request", 1.0),
-        Series::aimed("poststop, two vGPUs", 1.0),
-    ]
-}
-
+/// Each of its calls finds the same: the container as runc left it, and the pool.
 struct Bench<'h> {
     host: &'h Host,
     parked: Parked<'h>,
     pool: String,
     /// Leases of other containers.
     others: Vec<Lease>,
-    /// Those, and that of the parked container as it is once that is gone.
+    /// Those, and that of the parked container as if that were gone.
     ended: Vec<Lease>,
 }
 
 impl<'h> Bench<'h> {
-    /// Has the hook called once, so that all that is made only once is there.
     fn new(host: &'h Host) -> Self {
         let parked = Parked::new(host);
         host.run_hook("createRuntime", &parked.state).ok();
         parked.undo();
         let own = leases(host).remove(0);
         let others = others(&own);
-        let cgroup = CgroupId {
-            path: format!("/{}/gone", host.name()).parse().expect("a path"),
-            ..own.cgroup.clone()
-        };
+        let path = format!("/{}/gone", host.name()).parse().expect("a path");
+        let cgroup = CgroupId { path, ..own.cgroup.clone() };
         let ended = others.iter().cloned().chain([Lease { cgroup, ..own }]).collect();
         Self { host, parked, pool: host.pool_file(), others, ended }
     }
 
-    /// Measures one of [`series`], and does before and after it what it needs.
-    fn run(&self, which: usize) -> std::time::Duration {
-        let hook = |stage, state: &str| timed(&[VGPU, "--config", &self.pool, "hook", stage], state);
-        match which {
-            0 | 1 => timed(&["/bin/true"], &self.parked.state),
-            2 => hook("createRuntime", &self.parked.state_without_request),
-            3 => {
-                self.set_leases(&self.others);
-                let took = hook("createRuntime", &self.parked.state);
-                assert_eq!(leases(self.host).len(), self.others.len() + 1);
-                self.parked.undo();
-                took
-            }
-            4 => hook("poststop", &self.parked.state_without_request),
-            _ => {
-                self.set_leases(&self.ended);
-                let took = hook("poststop", &self.parked.state_stopped);
-                assert_eq!(leases(self.host), self.others);
-                took
-            }
-        }
+    fn nothing(&self) -> Duration {
+        timed(&["/bin/true"], &self.parked.state)
+    }
+
+    fn create_without_request(&self) -> Duration {
+        self.hook("createRuntime", &self.parked.state_without_request)
+    }
+
+    fn create(&self) -> Duration {
+        self.set_leases(&self.others);
+        let took = self.hook("createRuntime", &self.parked.state);
+        assert_eq!(leases(self.host).len(), self.others.len() + 1);
+        self.parked.undo();
+        took
+    }
+
+    fn poststop_without_request(&self) -> Duration {
+        self.hook("poststop", &self.parked.state_without_request)
+    }
+
+    fn poststop(&self) -> Duration {
+        self.set_leases(&self.ended);
+        let took = self.hook("poststop", &self.parked.state_stopped);
+        assert_eq!(leases(self.host), self.others);
+        took
+    }
+
+    fn hook(&self, stage: &str, state: &str) -> Duration {
+        timed(&[VGPU, "--config", &self.pool, "hook", stage], state)
     }
 
     fn set_leases(&self, leases: &[Lease]) {
         let dir = state_dir(self.host);
-        let mut locked = dir.lock(std::time::Duration::ZERO).expect("the lock");
+        let mut locked = dir.lock(Duration::ZERO).expect("the lock");
         locked.leases = leases.to_vec();
         locked.save().expect("saved");
     }
 
-    /// As the kernel accounts it: the largest resident set of the hook or of its child.
+    /// The largest resident set of the hook or of its child, as the kernel accounts it.
     fn print_memory(&self) {
         let peak = self.host.dir().join("peak");
-        let time = |stage: &str, state: &str| {
-            let hook = [VGPU, "--config", &self.pool, "hook", stage];
-            timed(&[&["/usr/bin/time", "-f", "%M", "-o", text(&peak)][..], &hook].concat(), state);
+        let of = |state: &str| {
+            let time = ["/usr/bin/time", "-f", "%M", "-o", text(&peak)];
+            timed(&[&time[..], &[VGPU, "--config", &self.pool, "hook", "createRuntime"]].concat(), state);
             fs::read_to_string(&peak).expect("a peak").trim().parse::<f64>().expect("KiB") / 1024.0
         };
-        let without = time("createRuntime", &self.parked.state_without_request);
+        let without = of(&self.parked.state_without_request);
         self.set_leases(&self.others);
-        let with = time("createRuntime", &self.parked.state);
+        let with = of(&self.parked.state);
         self.parked.undo();
         println!("Peak memory: {without:.1} MiB without a request, {with:.1} MiB with one (aim: 5.0)");
     }

@@ -16,7 +16,7 @@ use vgpu::pool::{self, Held, Lease, Offer};
 use vgpu::request::Want;
 use vgpu::types::{Bytes, Count, Percent, TypeName, VgpuId};
 
-use crate::series::{self, Series};
+use crate::turns::{Candidate, compare};
 
 /// How often each is measured.
 const ROUNDS: usize = 400;
@@ -34,22 +34,19 @@ pub fn print() {
     let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let table = table();
     for n in LEASES {
-        let leases: Vec<Lease> = (0..n).map(|n| lease(&table, n)).collect();
         let bench = Bench {
             dir: StateDir::create(dir.path()).expect("state_dir"),
             path: dir.path(),
             table: &table,
-            leases,
+            leases: (0..n).map(|n| lease(&table, n)).collect(),
         };
-        let mut all =
-            [Series::new("flock + read + write + rename"), Series::new("lock + load + decide + save")];
-        for round in 0..ROUNDS {
-            for at in series::order(all.len(), round) {
-                bench.reset();
-                all[at].push(if at == 0 { bench.bare() } else { bench.vgpu() });
-            }
-        }
-        series::print(&format!("The pool locked, {n} leases, {} bytes", bench.bytes().len()), &all);
+        bench.reset();
+        let title = format!("The pool locked, {n} leases, {} bytes", bench.bytes().len());
+        let candidates = vec![
+            Candidate::new("flock + read + write + rename", || bench.bare()),
+            Candidate::new("lock + load + decide + save", || bench.vgpu()),
+        ];
+        compare(&title, ROUNDS, candidates);
     }
 }
 
@@ -77,6 +74,7 @@ impl Bench<'_> {
 
     /// What the hook does with the lock held.
     fn vgpu(&self) -> Duration {
+        self.reset();
         let wanted = lease(self.table, self.leases.len());
         let want = Want { count: Count::ONE, kinds: vec![kind()] };
         let policy = Policy::default();
@@ -90,6 +88,7 @@ impl Bench<'_> {
 
     /// The same bytes, not looked at.
     fn bare(&self) -> Duration {
+        self.reset();
         let (state, temporary) = (self.state_file(), self.path.join("bare"));
         let start = Instant::now();
         let lock = File::options().read(true).write(true).open(self.path.join("lock")).expect("the lock");

@@ -10,8 +10,8 @@ use crate::common::runtime::{Runtime, Step};
 use crate::common::view::Cgroups;
 use crate::common::wait::Process;
 use crate::parked::{Inside, text};
-use crate::series::{self, Series};
 use crate::spawn::timed;
+use crate::turns::{Candidate, compare};
 
 /// How often each is measured.
 const ROUNDS: usize = 40;
@@ -19,20 +19,17 @@ const ROUNDS: usize = 40;
 /// Prints the table.
 pub fn print() {
     let host = Host::new(Cgroups::V2);
-    let containers = [
-        container(&host, Builder::no_hooks),
-        container(&host, Builder::no_hooks),
-        container(&host, |builder| builder),
-        container(&host, |builder| builder.annotation("vgpu.count", "1")),
-    ];
-    let mut all = ["no hook", "no hook again", "no request", "one vGPU"].map(Series::new);
+    let plain = container(&host, Builder::no_hooks);
+    let hooked = container(&host, |builder| builder);
+    let asking = container(&host, |builder| builder.annotation("vgpu.count", "1"));
     let _view = Inside::enter(&host.view().namespace());
-    for round in 0..ROUNDS {
-        for at in series::order(all.len(), round) {
-            all[at].push(life(&containers[at]));
-        }
-    }
-    series::print("runc create + start + delete, for scale only, cgroup V2", &all);
+    let candidates = vec![
+        Candidate::new("no hook", || life(&plain)),
+        Candidate::new("no hook again", || life(&plain)),
+        Candidate::new("no request", || life(&hooked)),
+        Candidate::new("one vGPU", || life(&asking)),
+    ];
+    compare("runc create + start + delete, for scale only, cgroup v2", ROUNDS, candidates);
 }
 
 fn container<'h>(host: &'h Host, hooks: impl FnOnce(Builder<'h>) -> Builder<'h>) -> Container<'h> {
