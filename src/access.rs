@@ -48,10 +48,18 @@ fn other_way(
     if let Some(source) = mount {
         return Some(format!("{} is mounted into it", quoted(source)));
     }
-    let visible = bundle.env("NVIDIA_VISIBLE_DEVICES").filter(|value| !NO_DEVICES.contains(value))?;
+    let visible = visible_devices(bundle).filter(|value| !NO_DEVICES.contains(value))?;
     let hook = bundle.hook_paths().find(|path| is_gpu_hook(path))?;
     let (hook, visible) = (quoted(hook), quoted(visible));
     Some(format!("hook {hook} serves its NVIDIA_VISIBLE_DEVICES={visible} (set that to void)"))
+}
+
+/// What NVIDIA's toolkit takes for the container's wish. Where nothing is said, images of early CUDA versions,
+/// which it knows by these variables, get every GPU.
+fn visible_devices<'a>(bundle: &'a Bundle) -> Option<&'a str> {
+    let early = bundle.env("CUDA_VERSION").is_some_and(|version| !version.is_empty())
+        && bundle.env("NVIDIA_REQUIRE_CUDA").is_none_or(str::is_empty);
+    bundle.env("NVIDIA_VISIBLE_DEVICES").or(early.then_some("all"))
 }
 
 fn is_gpu_hook(path: &str) -> bool {
@@ -110,5 +118,18 @@ mod tests {
         assert_eq!(with("nvidia-container-runtime-hook", "void"), None);
         assert_eq!(with("nvidia-container-runtime-hook", ""), None);
         assert_eq!(with("other-hook", "all"), None);
+    }
+
+    #[test]
+    fn an_early_image_asks_for_all_by_saying_nothing() {
+        let with = |env: &str| {
+            ask(&format!(
+                r#"{{"process":{{"env":[{env}]}},"hooks":{{"prestart":[{{"path":"/usr/bin/nvidia-container-runtime-hook"}}]}}}}"#
+            ))
+        };
+        assert!(with(r#""CUDA_VERSION=8.0""#).is_some());
+        assert_eq!(with(r#""CUDA_VERSION=12.4","NVIDIA_REQUIRE_CUDA=cuda>=12.4""#), None);
+        assert_eq!(with(r#""CUDA_VERSION=8.0","NVIDIA_VISIBLE_DEVICES=void""#), None);
+        assert_eq!(with(""), None);
     }
 }

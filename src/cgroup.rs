@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 
@@ -315,13 +315,24 @@ impl Dir {
     /// # Errors
     /// [`Exit::Io`] where it cannot be told; then whatever it holds must count as held.
     pub fn populated(&self) -> Result<bool> {
-        let populated = match self.hierarchy {
+        self.told(match self.hierarchy {
             Hierarchy::V2 => populated_v2(self.as_fd()),
-            Hierarchy::V1Devices => populated_v1(self.as_fd(), 0),
-        };
-        match populated {
+            Hierarchy::V1Devices => any_process(self.as_fd(), 0, &|_| true),
+        })
+    }
+
+    /// Is any other process than `pid` in it or beneath it?
+    ///
+    /// # Errors
+    /// As [`Self::populated`].
+    pub fn holds_other_than(&self, pid: u32) -> Result<bool> {
+        self.told(any_process(self.as_fd(), 0, &|process| process != pid.to_string()))
+    }
+
+    fn told(&self, answer: io::Result<bool>) -> Result<bool> {
+        match answer {
             Err(e) if is_gone(&e) => Ok(false),
-            other => other.or_exit(Exit::Io, || format!("cannot tell whether cgroup {} is empty", self.path)),
+            answer => answer.or_exit(Exit::Io, || format!("cannot tell what is in cgroup {}", self.path)),
         }
     }
 }
@@ -336,13 +347,13 @@ fn populated_v2(dir: BorrowedFd<'_>) -> io::Result<bool> {
 /// Deeper nesting than this is somebody's attack on the stack or the descriptor table.
 const DEEPEST: u32 = 100;
 
-/// v1's `cgroup.procs` names the process of every living thread, also where only that thread is here.
-fn populated_v1(dir: BorrowedFd<'_>, depth: u32) -> io::Result<bool> {
+/// Is a process of which `counts` says so in the cgroup or beneath it? `cgroup.procs` names the process of every
+/// living thread; on v1 also where only that thread is here.
+fn any_process(dir: BorrowedFd<'_>, depth: u32, counts: &dyn Fn(&str) -> bool) -> io::Result<bool> {
     if depth > DEEPEST {
         return Err(io::Error::other(format!("it is nested more than {DEEPEST} deep")));
     }
-    let mut first = [0; 1];
-    if open(dir, "cgroup.procs", OFlags::RDONLY)?.read(&mut first)? > 0 {
+    if read(dir, "cgroup.procs")?.lines().any(counts) {
         return Ok(true);
     }
     for entry in rustix::fs::Dir::read_from(dir)? {
@@ -353,7 +364,7 @@ fn populated_v1(dir: BorrowedFd<'_>, depth: u32) -> io::Result<bool> {
         }
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let beneath = rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(io::Error::from);
-        match beneath.and_then(|beneath| populated_v1(beneath.as_fd(), depth + 1)) {
+        match beneath.and_then(|beneath| any_process(beneath.as_fd(), depth + 1, counts)) {
             Ok(false) => {}
             Err(e) if is_gone(&e) => {}
             other => return other,

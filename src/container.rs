@@ -33,7 +33,7 @@ impl Container {
     pub fn open(pid: u32) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())
-            .or_exit(Exit::Io, || format!("the container's process {pid} is gone"))?;
+            .or_exit(Exit::Io, || format!("cannot open /proc/{pid} of the container's process"))?;
         let mut container = Self { proc, pid, start_time: 0 };
         let stat = container.read("stat")?;
         container.start_time = start_time(&stat)

@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::cgroup::OwnCgroups;
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
+use crate::device_rule::DeviceRule;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::files;
 use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
@@ -20,7 +21,7 @@ use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Lease, Offer, liveness};
 use crate::request::{self, Found, Source, Want};
 use crate::types::{DeviceNumber, GpuUuid};
-use crate::{access, inject, journal, resolve};
+use crate::{access, inject, resolve};
 
 /// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,10 @@ pub fn run(stage: Stage, pool_file: &Path, state: &State) -> Result<()> {
 /// asks for nothing is left alone before anything of the host is looked at.
 fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let config_json = read_config_json(&state.bundle)?;
-    let bundle = Bundle::parse(&config_json)?;
+    let bundle = match Bundle::parse(&config_json) {
+        Err(_) if asks_for_nothing(&config_json) => return Ok(()),
+        bundle => bundle.map_err(|e| e.context(quoted(&state.bundle.to_string_lossy())))?,
+    };
     let Some(found) = request::find(&bundle) else { return Ok(()) };
     let rootless = is_rootless()?;
     let pool = match config::read(pool_file) {
@@ -60,7 +64,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     }
 
     let pid =
-        state.pid.ok_or_else(|| Error::new(Exit::Request, "the state names no process of the container"))?;
+        state.pid.ok_or_else(|| Error::new(Exit::Request, "the state on stdin names no process of the container; call the hook at createRuntime or prestart"))?;
     let container = Container::open(pid)?;
     let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
@@ -84,36 +88,23 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         since: Timestamp::now(),
         vgpus: Vec::new(),
     };
-    let mut rollback = Rollback::new(&state_dir, &pool);
-    let lease = grant(lease, &want, &host, &mut rollback)?;
-    let plan = resolve::plan(&lease, &host.inventory, &host.majors)?;
-    let open = live::open(plan, &host.driver, host.majors)?;
-    let allowed = rollback.opened(inject::allow_devices(&cgroups, &open.numbers(), &rules)?);
-    let others = if pool.policy.allow_other_access { Vec::new() } else { open.other_numbers() };
-    let birth = inject::confine(&cgroups, allowed, &others)?;
-    let root = bundle.root(&state.bundle)?;
-    live::inject(
-        &open,
-        &Entry {
-            container: &container,
-            root: &root,
-            mount_label: bundle.mount_label(),
-            birth,
-            allow_other_access: pool.policy.allow_other_access,
-        },
-    )?;
-    rollback.keep_all();
-    Ok(())
+    let mut rollback = Rollback { state_dir: &state_dir, pool: &pool, granted: None, opened: None };
+    let brought = grant(lease, &want, &host, &cgroups, &mut rollback)
+        .and_then(|lease| bring_in(&lease, &bundle, &rules, &host, &container, &cgroups, &mut rollback));
+    match brought {
+        Ok(()) => {
+            rollback.keep_all();
+            Ok(())
+        }
+        Err(e) => Err(e.also(rollback.undo())),
+    }
 }
 
 /// Frees what the container held, if no process of it is left: poststop may come late, when the container
 /// is running again under the same id (R01), or twice (R02), or for one that never had a lease.
 fn poststop(pool_file: &Path, state: &State) -> Result<()> {
     // Without its config.json, which the engine may have removed by now, only the pool can tell.
-    if let Ok(config_json) = read_config_json(&state.bundle)
-        && let Ok(bundle) = Bundle::parse(&config_json)
-        && request::find(&bundle).is_none()
-    {
+    if read_config_json(&state.bundle).is_ok_and(|config_json| asks_for_nothing(&config_json)) {
         return Ok(());
     }
     // There nothing is ever given.
@@ -126,12 +117,8 @@ fn poststop(pool_file: &Path, state: &State) -> Result<()> {
         return Ok(());
     }
     let mut locked = state_dir.lock(pool.policy.lock_timeout)?;
-    let (mut of_it, others): (Vec<_>, Vec<_>) =
-        locked.leases.drain(..).partition(|lease| lease.container == state.id);
-    let dead = liveness::remove_dead(&mut of_it)?;
-    locked.leases = others;
-    locked.leases.extend(of_it);
-    if dead.is_empty() { Ok(()) } else { locked.save() }
+    let freed = pool::release(&mut locked.leases, &state.id, liveness::is_alive)?;
+    if freed { locked.save() } else { Ok(()) }
 }
 
 /// The largest config.json that is read, in bytes: many times what engines write.
@@ -147,6 +134,12 @@ fn read_config_json(bundle: &Path) -> Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(&path, flags, Mode::empty()).or_exit(Exit::Request, cannot)?;
     files::whole(File::from(file).take(CONFIG_LIMIT), CONFIG_USUAL).or_exit(Exit::Request, cannot)
+}
+
+/// What is wrong beside the request is then the runtime's to say.
+fn asks_for_nothing(config_json: &[u8]) -> bool {
+    let bundle = Bundle::parse(config_json).ok().or_else(|| Bundle::parse_request(config_json));
+    bundle.is_some_and(|bundle| request::find(&bundle).is_none())
 }
 
 fn may_ask(found: &Found, pool: &PoolFile) -> bool {
@@ -194,17 +187,30 @@ impl Host {
         pool.types.iter().filter(|kind| cut(kind)).collect()
     }
 
-    /// The numbers of the nodes that make a GPU reachable.
+    /// The numbers of all nodes that can make a GPU reachable, those of GPUs included that the inventory does
+    /// not have: NVML left them out, or they came later.
     fn numbers(&self) -> Vec<DeviceNumber> {
-        let gpus = self.inventory.gpus.iter().map(|gpu| gpu.minor);
-        gpus.chain([255]).map(|minor| DeviceNumber { major: self.majors.nvidia, minor }).collect()
+        self.numbers_beside(&[])
+    }
+
+    /// The same without those that were leased.
+    fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
+        let all = (0..=255).map(|minor| DeviceNumber { major: self.majors.nvidia, minor });
+        all.filter(|number| !leased.contains(number)).collect()
     }
 }
 
 /// Records the container's lease: the one it has when it is asked for again, else a new one.
-fn grant(lease: Lease, want: &Want, host: &Host, rollback: &mut Rollback) -> Result<Lease> {
+fn grant(
+    lease: Lease,
+    want: &Want,
+    host: &Host,
+    cgroups: &OwnCgroups,
+    rollback: &mut Rollback,
+) -> Result<Lease> {
     let offer = Offer { table: &host.table, unusable: &host.unusable, policy: &rollback.pool.policy };
     let mut locked = rollback.state_dir.lock(rollback.pool.policy.lock_timeout)?;
+    liveness::remove_earlier_runs(&mut locked.leases, &lease, cgroups.outermost())?;
     let remove_dead = |leases: &mut Vec<Lease>| liveness::remove_dead(leases).map(|_| ());
     match pool::give(&mut locked.leases, lease, want, &offer, remove_dead)? {
         Given::Again(lease) => Ok(lease),
@@ -216,6 +222,27 @@ fn grant(lease: Lease, want: &Want, host: &Host, rollback: &mut Rollback) -> Res
     }
 }
 
+/// Brings what is behind a lease into the container.
+fn bring_in<'a>(
+    lease: &Lease,
+    bundle: &Bundle,
+    rules: &[DeviceRule],
+    host: &Host,
+    container: &Container,
+    cgroups: &'a OwnCgroups,
+    rollback: &mut Rollback<'a>,
+) -> Result<()> {
+    let allow_other_access = rollback.pool.policy.allow_other_access;
+    let plan = resolve::plan(lease, &host.inventory, &host.majors)?;
+    let open = live::open(plan, &host.driver, host.majors)?;
+    let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), rules)?);
+    let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };
+    let birth = inject::confine(cgroups, allowed, &others)?;
+    let root = bundle.root(&lease.bundle)?;
+    let mount_label = bundle.mount_label();
+    live::inject(&open, &Entry { container, root: &root, mount_label, birth, allow_other_access })
+}
+
 /// What has been done so far, undone when the hook fails, by an error or a panic.
 struct Rollback<'a> {
     state_dir: &'a StateDir,
@@ -224,18 +251,18 @@ struct Rollback<'a> {
     opened: Option<inject::Undo<'a>>,
 }
 
-impl<'a> Rollback<'a> {
-    fn new(state_dir: &'a StateDir, pool: &'a PoolFile) -> Self {
-        Self { state_dir, pool, granted: None, opened: None }
-    }
-
-    fn opened(&mut self, undo: inject::Undo<'a>) -> &inject::Undo<'a> {
-        self.opened.insert(undo)
-    }
-
+impl Rollback<'_> {
     fn keep_all(mut self) {
         self.granted = None;
         self.opened = None;
+    }
+
+    /// Goes on after an error, and gives the first. What could not be undone ends with the container: the
+    /// runtime ends that now, and with it go its cgroup and the lease's life.
+    fn undo(&mut self) -> Result<()> {
+        let closed = self.opened.take().map_or(Ok(()), inject::Undo::undo);
+        let released = self.granted.take().map_or(Ok(()), |lease| self.release(&lease));
+        closed.and(released)
     }
 
     fn release(&self, granted: &Lease) -> Result<()> {
@@ -245,13 +272,9 @@ impl<'a> Rollback<'a> {
     }
 }
 
+/// After a panic; everything else has been undone, or kept, by then.
 impl Drop for Rollback<'_> {
     fn drop(&mut self) {
-        let closed = self.opened.take().map_or(Ok(()), inject::Undo::undo);
-        let released = self.granted.take().map_or(Ok(()), |lease| self.release(&lease));
-        for error in [closed, released].into_iter().filter_map(Result::err) {
-            // The runtime ends the container now; with it go its cgroup and the lease's life.
-            journal::say(format_args!("while undoing: {error}"));
-        }
+        let _ = self.undo();
     }
 }

@@ -8,6 +8,7 @@ pub mod mounts;
 
 use std::os::fd::AsFd;
 
+use crate::access;
 use crate::cgroup::{Dir, Hierarchy, OwnCgroups};
 use crate::device_rule::DeviceRule;
 use crate::error::Result;
@@ -66,21 +67,25 @@ pub fn allow_devices<'d>(
     Ok(undo)
 }
 
-/// Closes the host's other GPUs to a container whose engine gave it no device rules at all (podman does so
-/// with uid and gid mappings): an image may bring a node of any of them. Says where the child must stand that
-/// reads back what the container may open.
+/// Sees to it that the host's other GPUs are closed. A container whose engine gave it no device rules at all
+/// (podman does so with uid and gid mappings) could open any of them by a node of its image's, so they are
+/// denied; with rules, one that another hook has opened is refused, on v1 here, on v2 by the child that reads
+/// back what the container may open. Says where that child must stand.
 pub fn confine<'d>(cgroups: &'d OwnCgroups, undo: &Undo, others: &[DeviceNumber]) -> Result<Birth<'d>> {
     let ruled = undo.ruled();
     if !ruled && !others.is_empty() {
         deny_devices(cgroups.outermost(), others)?;
     }
     let innermost = cgroups.innermost();
-    Ok(match innermost.hierarchy() {
-        Hierarchy::V2 => Birth::Within(innermost.as_fd()),
-        // A list of rules on v1 has been read back as it is, and no cgroup above can allow less.
-        Hierarchy::V1Devices if ruled => Birth::Beside,
-        Hierarchy::V1Devices => Birth::MovesTo(innermost.as_fd()),
-    })
+    match innermost.hierarchy() {
+        Hierarchy::V2 => Ok(Birth::Within(innermost.as_fd())),
+        Hierarchy::V1Devices if !ruled => Ok(Birth::MovesTo(innermost.as_fd())),
+        // A list of what is allowed can be read as it is, and no cgroup above can allow less.
+        Hierarchy::V1Devices => match cgroup_v1::open_one(innermost, others)? {
+            None => Ok(Birth::Beside),
+            Some(number) => Err(access::refusal(&format!("its device cgroup allows {number}"))),
+        },
+    }
 }
 
 /// Closes these devices to the cgroup; what is open already stays open.

@@ -192,6 +192,22 @@ impl<'a> Bundle<'a> {
         serde_json::from_slice(json).or_exit(Exit::Request, || "cannot read the bundle's config.json")
     }
 
+    /// As much of a config.json as says whether the container asks for anything, however wrong the rest of it
+    /// is; none if it is no JSON at all.
+    pub fn parse_request(json: &'a [u8]) -> Option<Self> {
+        let whole: serde_json::Value = serde_json::from_slice(json).ok()?;
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let annotations = whole["annotations"].as_object().into_iter().flatten();
+        let annotations = annotations.filter_map(|(key, value)| Some((key.clone(), text(value)?)));
+        let env = whole["process"]["env"].as_array().into_iter().flatten();
+        let env = env.filter_map(|value| text(value).map(Cow::Owned));
+        Some(Self {
+            annotations: Some(annotations.collect()),
+            process: Some(Process { env: Some(env.collect()) }),
+            ..Self::default()
+        })
+    }
+
     /// All annotations, in order of their keys.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         self.annotations.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()))
@@ -303,6 +319,18 @@ mod tests {
             "mounts":[{"destination":"/x","type":"new","options":[{}]}],"linux":{"devices":null,"seccomp":5},"zz":1}"#;
         let bundle = Bundle::parse(json).unwrap();
         assert_eq!(bundle.mount_sources().count() + bundle.devices().len() + bundle.hook_paths().count(), 0);
+    }
+
+    #[test]
+    fn a_request_is_found_whatever_is_wrong_beside_it() {
+        let json = br#"{"annotations":{"a":1,"b":"2"},"process":{"env":[null,"C=3"]},"root":{},"mounts":5}"#;
+        assert!(Bundle::parse(json).is_err());
+        let bundle = Bundle::parse_request(json).unwrap();
+        assert_eq!(
+            (bundle.annotation("a"), bundle.annotation("b"), bundle.env("C")),
+            (None, Some("2"), Some("3"))
+        );
+        assert!(Bundle::parse_request(b"{").is_none());
     }
 
     #[test]

@@ -176,6 +176,22 @@ pub fn give(
     Ok(Given::New(lease))
 }
 
+/// Frees what a container held, unless it is there: a run of the same id may be up again (R01). Says whether
+/// anything was freed.
+pub fn release(
+    leases: &mut Vec<Lease>,
+    container: &ContainerId,
+    is_alive: impl Fn(&Lease) -> error::Result<bool>,
+) -> error::Result<bool> {
+    let before = leases.len();
+    for lease in std::mem::take(leases) {
+        if lease.container != *container || is_alive(&lease)? {
+            leases.push(lease);
+        }
+    }
+    Ok(leases.len() < before)
+}
+
 /// Why a request got nothing: what was asked, what is free, who holds the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {

@@ -93,9 +93,12 @@ fn set(value: &str) -> Option<&str> {
 impl Found<'_> {
     /// Checks each value by itself. [`Exit::Request`], with key and value, for anything that is not one.
     pub fn check(&self) -> Result<Request> {
-        if let Some((key, _)) = self.unknown {
-            let message =
-                format!("unknown annotation {}; known are vgpu.count, vgpu.type, vgpu.memory", quoted(key));
+        if let Some((key, value)) = self.unknown {
+            let message = format!(
+                "unknown annotation {} (it is {}); known are vgpu.count, vgpu.type, vgpu.memory",
+                quoted(key),
+                quoted(value)
+            );
             return Err(Error::new(Exit::Request, message));
         }
         let count = self.value(0, self.count)?;
@@ -251,8 +254,8 @@ mod tests {
             ("vgpu.type", "a\n\u{1b}[2J", r#"vgpu.type is "a\n\u{1b}[2J"; a type name is"#.to_owned()),
             ("vgpu.type", "../x", r#"is "../x";"#.to_owned()),
             ("vgpu.memory", "10", r#"vgpu.memory is "10"; memory is"#.to_owned()),
-            ("vgpu.cuont", "1", r#"unknown annotation "vgpu.cuont"; known are"#.to_owned()),
-            ("vgpu.", "", r#"unknown annotation "vgpu.";"#.to_owned()),
+            ("vgpu.cuont", "1", r#"unknown annotation "vgpu.cuont" (it is "1"); known are"#.to_owned()),
+            ("vgpu.", "", r#"unknown annotation "vgpu." (it is "");"#.to_owned()),
         ] {
             let error = request(&[(key, value)], &[]).unwrap().unwrap_err();
             assert_eq!(error.exit, Exit::Request);

@@ -92,7 +92,7 @@ fn status_shows_who_holds_what() {
              {second}  NVIDIA A100-SXM4-40GB  /dev/nvidia0  40GiB  unusable: its node {} is gone\n  \
              half/0    20GiB   50%  free\n  \
              half/1    20GiB   50%  free\n\
-             retired (held, but no longer in the pool file)\n  \
+             retired (held, but no longer in the pool file or on the host)\n  \
              {first}/small/2    10GiB   25%  {retired}\n\
              absent: no GPU of this host is pci = \"0000:ff:00.0\"\n",
             dead.id(),

@@ -37,6 +37,7 @@ test)
     need unshare util-linux
     need script bsdutils
     need mount mount
+    need chattr e2fsprogs
     need awk mawk
     need_static_busybox
     ;;
@@ -45,6 +46,7 @@ bench)
     need time time
     need unshare util-linux
     need mount mount
+    need chattr e2fsprogs
     need awk mawk
     need_static_busybox
     ;;

@@ -21,27 +21,27 @@ pub fn release(pool_file: &Path, container: &str, force: bool) -> Result<()> {
         Error::new(Exit::Request, message)
     };
     let state_dir = StateDir::open(&pool.state_dir)?.ok_or_else(none)?;
-    let id = one_container(&state_dir.peek()?, container)?.ok_or_else(none)?;
-    if force {
-        // Outside the lock: it loads programs into the kernel, and who is forced out has no say meanwhile.
-        let leases = state_dir.peek()?;
-        let mut of_it = leases.iter().filter(|lease| lease.container.as_str() == id);
-        of_it.try_for_each(|lease| close_devices(&pool, &state_dir, lease))?;
-    }
-    let mut locked = state_dir.lock(pool.policy.lock_timeout)?;
+    let leases = state_dir.peek()?;
+    let id = one_container(&leases, container)?.ok_or_else(none)?;
     let of_it = |lease: &Lease| lease.container.as_str() == id;
-    if !force {
-        for lease in locked.leases.iter().filter(|lease| of_it(lease)) {
-            if liveness::is_alive(lease)? {
-                let message = format!(
-                    "container {id} is running (pid {}); stop it, or `vgpu release --force` takes its GPUs away",
-                    lease.pid
-                );
-                return Err(Error::new(Exit::Request, message));
-            }
+    // Outside the lock: it loads programs into the kernel. What is given to a new run of the container meanwhile
+    // is neither closed nor freed.
+    let closed: Vec<Lease> = leases.into_iter().filter(|lease| force && of_it(lease)).collect();
+    closed.iter().try_for_each(|lease| close_devices(&pool, &state_dir, lease))?;
+
+    let mut locked = state_dir.lock(pool.policy.lock_timeout)?;
+    let mut freed = Vec::new();
+    for lease in std::mem::take(&mut locked.leases) {
+        let alive = of_it(&lease) && !closed.contains(&lease) && liveness::is_alive(&lease)?;
+        if alive && !force {
+            let message = format!(
+                "container {id} is running (pid {}); stop it, or `vgpu release --force` takes its GPUs away",
+                lease.pid
+            );
+            return Err(Error::new(Exit::Request, message));
         }
+        if of_it(&lease) && !alive { freed.push(lease) } else { locked.leases.push(lease) }
     }
-    let freed: Vec<Lease> = locked.leases.extract_if(.., |lease| of_it(lease)).collect();
     locked.save()?;
     say_freed(&freed, "freed")
 }

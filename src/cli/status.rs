@@ -134,11 +134,16 @@ impl<'a> Status<'a> {
                 Some(reason) => paint(AnsiColor::Red, &format!("unusable: {reason}")),
             };
             writeln!(out, "{}  {}  /dev/nvidia{}  {memory}  {state}", gpu.uuid, gpu.name, gpu.minor)?;
-            self.print_vgpus(out, &gpu.vgpus, |id| format!("{}/{}", id.kind, id.n))?;
+            self.print_vgpus(
+                out,
+                &gpu.vgpus,
+                |id| format!("{}/{}", id.kind, id.n),
+                "the next request takes it",
+            )?;
         }
         if !self.retired.is_empty() {
-            writeln!(out, "retired (held, but no longer in the pool file)")?;
-            self.print_vgpus(out, &self.retired, ToString::to_string)?;
+            writeln!(out, "retired (held, but no longer in the pool file or on the host)")?;
+            self.print_vgpus(out, &self.retired, ToString::to_string, "`vgpu reclaim` frees it")?;
         }
         for entry in self.absent {
             writeln!(out, "{}: no GPU of this host is {entry}", paint(AnsiColor::Yellow, "absent"))?;
@@ -154,17 +159,23 @@ impl<'a> Status<'a> {
         out: &mut impl Write,
         vgpus: &[VgpuStatus],
         name: impl Fn(&VgpuId) -> String,
+        when_gone: &str,
     ) -> io::Result<()> {
         let names: Vec<_> = vgpus.iter().map(|vgpu| name(vgpu.id)).collect();
         let width = names.iter().map(String::len).max().unwrap_or(0);
         for (vgpu, name) in vgpus.iter().zip(names) {
             let memory = show_memory(vgpu.memory);
-            writeln!(out, "  {name:width$}  {memory:>7}  {:>3}%  {}", vgpu.compute, self.holder(vgpu))?;
+            writeln!(
+                out,
+                "  {name:width$}  {memory:>7}  {:>3}%  {}",
+                vgpu.compute,
+                self.holder(vgpu, when_gone)
+            )?;
         }
         Ok(())
     }
 
-    fn holder(&self, vgpu: &VgpuStatus) -> String {
+    fn holder(&self, vgpu: &VgpuStatus, when_gone: &str) -> String {
         let Some(lease) = self.leases.iter().find(|lease| lease.vgpus.contains(&vgpu.id)) else {
             return paint(AnsiColor::Green, "free");
         };
@@ -172,7 +183,7 @@ impl<'a> Status<'a> {
         if lease.alive {
             return format!("{container}  pid {pid}  since {since}");
         }
-        format!("{container}  {}", paint(AnsiColor::Yellow, "gone; the next request takes it"))
+        format!("{container}  {}", paint(AnsiColor::Yellow, &format!("gone; {when_gone}")))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -14,19 +14,27 @@ use crate::pool::store::StateDir;
 
 /// Prints the log, or its lines about containers whose id begins so.
 pub fn run(pool_file: &Path, container: Option<&str>) -> Result<()> {
-    // A pool file that cannot be read is among the reasons to ask.
     let state_dir = config::read(pool_file).map_or(DEFAULT_STATE_DIR.into(), |pool| pool.state_dir);
+    // While the pool file could not be read, hooks kept their errors in the default place.
+    let mut dirs = vec![PathBuf::from(DEFAULT_STATE_DIR), state_dir.clone()];
+    dirs.dedup();
     let mut lines = Vec::new();
-    if let Some(dir) = StateDir::open(&state_dir)? {
-        for name in [OLD_LOG, LOG] {
-            read_log(&dir, name, &mut lines)?;
+    for dir in dirs {
+        if let Some(dir) = StateDir::open(&dir)? {
+            for name in [OLD_LOG, LOG] {
+                read_log(&dir, name, &mut lines)?;
+            }
         }
     }
-    let about = |line: &String| match container {
-        Some(id) => journal::container_of(line).is_some_and(|of| of.starts_with(id)),
-        None => true,
+    // Each begins with its time.
+    lines.sort();
+    let whole = container.filter(|id| lines.iter().any(|line| journal::container_of(line) == Some(id)));
+    let about = |line: &String| match (whole, container, journal::container_of(line)) {
+        (Some(id), _, of) => of == Some(id),
+        (None, Some(begins), of) => of.is_some_and(|of| of.starts_with(begins)),
+        (None, None, _) => true,
     };
-    let lines: Vec<_> = lines.into_iter().filter(about).collect();
+    let lines: Vec<_> = lines.iter().filter(|line| about(line)).collect();
     let mut out = std::io::stdout().lock();
     if lines.is_empty() {
         return nothing(container, &state_dir.join(LOG), &mut out);

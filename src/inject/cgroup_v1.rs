@@ -112,6 +112,15 @@ impl Undo<'_> {
     }
 }
 
+/// One of `devices` that the cgroup may open for reading or writing, if its list says so of any.
+///
+/// # Errors
+/// [`Exit::Io`]
+pub fn open_one(dir: &Dir, devices: &[DeviceNumber]) -> Result<Option<DeviceNumber>> {
+    let list = list(dir)?;
+    Ok(devices.iter().copied().find(|device| list.iter().any(|rule| opens(rule, *device))))
+}
+
 /// Closes `devices` to the cgroup and all beneath it. An entry for all devices of a driver is closed with
 /// them. What is open already stays open.
 ///

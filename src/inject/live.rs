@@ -37,8 +37,6 @@ pub struct Open {
     nodes: Vec<OpenNode>,
     /// Those of the host's other GPUs that have their node here.
     others: Vec<OpenNode>,
-    /// The numbers of all of them: an image may bring a node that the host does not have.
-    other_numbers: Vec<DeviceNumber>,
     lease_json: String,
     majors: Majors,
 }
@@ -59,7 +57,6 @@ pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
     Ok(Open {
         nodes: nodes.collect::<Result<_>>()?,
         others: others.collect::<Result<_>>()?,
-        other_numbers: plan.others.iter().map(|node| node.number).collect(),
         lease_json: plan.lease_json,
         majors,
     })
@@ -114,11 +111,6 @@ impl Open {
     /// The device numbers that the container's cgroup must allow.
     pub fn numbers(&self) -> Vec<DeviceNumber> {
         self.nodes.iter().map(|node| node.number).collect()
-    }
-
-    /// Those of the host's other GPUs, which it must not.
-    pub fn other_numbers(&self) -> Vec<DeviceNumber> {
-        self.other_numbers.clone()
     }
 }
 
@@ -324,7 +316,8 @@ impl Inside<'_> {
         mount_id(&self.lease)
     }
 
-    /// Has an earlier call for this container done all this? Then a tmpfs that is nowhere but beneath the
+    /// Has an earlier call for this container done this, or begun it? (What is missing then, the read-back finds.)
+    /// Then a tmpfs that is nowhere but beneath the
     /// root is mounted at `/dev/vgpu`, with this lease.json in it, word for word. Its mount.
     fn attached(&self, dev: &Dev, root_mount: u64) -> Result<Option<u64>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -480,7 +473,7 @@ fn may_open(node: &OpenNode) -> Result<bool> {
 
 fn lost(name: &str) -> Error {
     let message = format!(
-        "the container's {} is gone again; nobody else may change its /dev while it starts",
+        "the container's {} is not there, or gone again; nobody else may change its /dev while it starts",
         shown(name)
     );
     Error::new(Exit::Request, message)

@@ -5,7 +5,7 @@
 //! outlive its leader.
 
 use crate::cgroup::Dir;
-use crate::error::Result;
+use crate::error::{Error, Exit, Result};
 use crate::pool::Lease;
 
 /// Does a process remain in the cgroup that the lease was given to? A cgroup of the same name that was
@@ -19,7 +19,31 @@ pub fn is_alive(lease: &Lease) -> Result<bool> {
 
 /// Takes the leases out whose holders are gone.
 pub fn remove_dead(leases: &mut Vec<Lease>) -> Result<Vec<Lease>> {
-    let alive = leases.iter().map(is_alive).collect::<Result<Vec<bool>>>()?;
-    let mut alive = alive.into_iter();
-    Ok(leases.extract_if(.., |_| !alive.next().unwrap_or(true)).collect())
+    let mut dead = Vec::new();
+    for lease in std::mem::take(leases) {
+        if is_alive(&lease)? { leases.push(lease) } else { dead.push(lease) }
+    }
+    Ok(dead)
+}
+
+/// Takes the leases out that earlier runs had in the very cgroup of the one that asks: a runtime may leave the
+/// cgroup of a failed start behind and use it again, and then it is not empty for the earlier run's sake.
+///
+/// # Errors
+/// [`Exit::Request`] where another process is in it, too: two containers in one cgroup would have each other's
+/// devices.
+pub fn remove_earlier_runs(leases: &mut Vec<Lease>, asking: &Lease, cgroup: &Dir) -> Result<()> {
+    let earlier = |lease: &Lease| lease.cgroup == asking.cgroup && !lease.is_same_run(asking);
+    let Some(other) = leases.iter().find(|lease| earlier(lease)) else { return Ok(()) };
+    if cgroup.holds_other_than(asking.pid)? {
+        let message = format!(
+            "the container shares cgroup {} with container {}, and would have its GPUs; give each its own \
+             (linux.cgroupsPath)",
+            cgroup.path(),
+            other.container
+        );
+        return Err(Error::new(Exit::Request, message));
+    }
+    leases.retain(|lease| !earlier(lease));
+    Ok(())
 }

@@ -122,7 +122,9 @@ impl StateDir {
             }
             opened => File::from(opened.or_exit(Exit::Io, cannot)?),
         };
-        if !flock_within(&lock, timeout).or_exit(Exit::Io, || "cannot lock the pool")? {
+        if !flock_within(&lock, timeout)
+            .or_exit(Exit::Io, || format!("cannot lock {}/lock", self.path.display()))?
+        {
             let holder =
                 holder_of(&lock).map_or("another process".to_owned(), |pid| format!("process {pid}"));
             let path = self.path.display();
@@ -155,7 +157,7 @@ impl StateDir {
         }
         if document.header.namespaces != here.namespaces {
             let message = format!(
-                "{} was written from other pid, time or cgroup namespaces, where process and cgroup mean something else; run vgpu on the host",
+                "{} was written from other pid, time or cgroup namespaces, where process and cgroup mean something else; run vgpu on the host, or remove that file once no container has a GPU",
                 at()
             );
             return Err(Error::new(Exit::Io, message));
