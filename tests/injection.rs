@@ -93,6 +93,23 @@ fn a_scope_around_the_cgroup_is_the_containers_too() {
     }
 }
 
+/// Whatever the configuration says: another hook may have opened a GPU by now.
+#[test]
+#[ignore = "needs root: makes cgroups and mounts"]
+fn a_gpu_that_another_hook_has_opened_is_found() {
+    let host = Host::new(Cgroups::V1);
+    let lot = Lot::new(&host, 1);
+    for rule in ["c 195:* rwm", "c 195:0 r", "c 195:7 w"] {
+        let mut parked = lot.park(&rule.replace([' ', ':', '*'], "-"));
+        parked.allow(rule);
+        let output = host.run_hook("createRuntime", &parked.created());
+        assert_eq!(output.code, Some(65), "{rule}: {output}");
+        assert!(output.stderr.contains("its device cgroup allows 195:"), "{rule}: {output}");
+        parked.end();
+    }
+    assert_eq!(host.status()["leases"], serde_json::json!([]));
+}
+
 /// A process started later in the container, which has no more than the container's cgroup and mounts.
 #[test]
 #[ignore = "needs root: starts containers"]

@@ -5,7 +5,9 @@ mod common;
 
 use common::container::Container;
 use common::leases::{asking, assert_free, assert_taken_by, holders, host_with_one_vgpu};
+use common::parked::Lot;
 use common::runtime::{Step, WITH_BUNDLE};
+use common::view::Cgroups;
 use common::wait::{Process, for_file};
 use serde_json::Value;
 
@@ -91,5 +93,29 @@ fn a_killed_runtime_leaves_a_running_container_its_vgpu() {
         init.kill();
         init.ended();
         assert_free(&host, runtime);
+    }
+}
+
+/// A runtime may leave the cgroup of a start that failed behind, and use it for the next one: that it is not empty
+/// says nothing of the earlier run. What two containers share at the same time is refused.
+#[test]
+#[ignore = "needs root: makes cgroups and mounts"]
+fn a_cgroup_that_is_used_again_does_not_keep_a_lease() {
+    for cgroups in [Cgroups::V1, Cgroups::V2] {
+        let host = host_with_one_vgpu(cgroups);
+        let lot = Lot::new(&host, 1);
+        let [mut first, mut second] = ["first", "second"].map(|id| lot.park(id));
+        assert_eq!(host.run_hook("createRuntime", &first.created()).code, Some(0), "{cgroups:?}");
+        second.move_to(&first);
+        let shared = host.run_hook("createRuntime", &second.created());
+        assert_eq!(shared.code, Some(65), "{cgroups:?}: {shared}");
+        assert!(shared.stderr.contains("shares cgroup"), "{shared}");
+        assert!(shared.stderr.contains("with container first"), "{shared}");
+
+        first.kill();
+        assert_eq!(host.run_hook("createRuntime", &second.created()).code, Some(0), "{cgroups:?}");
+        assert_eq!(holders(&host), ["second"]);
+        first.end();
+        second.end();
     }
 }

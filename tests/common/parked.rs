@@ -140,6 +140,23 @@ impl Parked<'_> {
             .to_string()
     }
 
+    /// Ends its first process, and leaves its cgroup where it is.
+    pub fn kill(&self) {
+        let process = super::wait::Process::of(self.pid());
+        kill_process(Pid::from_raw(self.pid() as i32).expect("a pid"), Signal::KILL).expect("kill");
+        process.ended();
+    }
+
+    /// Opens what the rule of `devices.allow` says, on v1, as another hook may have done.
+    pub fn allow(&self, rule: &str) {
+        fs::write(self.cgroup.join("devices.allow"), rule).expect("devices.allow");
+    }
+
+    /// Moves its first process into another's cgroup.
+    pub fn move_to(&self, other: &Self) {
+        fs::write(other.cgroup.join("cgroup.procs"), self.pid().to_string()).expect("cgroup.procs");
+    }
+
     /// Moves its first process to the cgroup above.
     pub fn move_up(&self) {
         let above = self.cgroup.parent().expect("a cgroup above").join("cgroup.procs");
