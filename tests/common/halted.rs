@@ -68,19 +68,20 @@ impl<'h> Halted<'h> {
         let _ = fs::remove_file(&trace);
         let inject = format!("inject={call}:signal=SIGSTOP:when={n}");
         let hook = self.traced(&["-e", &format!("trace=setns,{call}"), "-e", &inject], &trace);
-        // The parent stops, too, if it makes the call as often.
+        let is_child = |text: &str, pid| its_lines(text, "setns(").any(|(child, _)| child == pid);
+        let over = |text: &str| its_lines(text, "+++ exited").any(|(pid, _)| !is_child(text, pid));
+        let mut meanwhile = Some(meanwhile);
+        // The parent stops, too, before or after its child, if it makes the call as often.
         for nth in 0.. {
-            for_file(&trace, "a stop", |text| its_lines(text, STOP).count() > nth);
+            for_file(&trace, "a stop", |text| its_lines(text, STOP).count() > nth || over(text));
             let text = fs::read_to_string(&trace).expect("the trace");
-            let (pid, _) = its_lines(&text, STOP).nth(nth).expect("waited for");
-            let go_on = || kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
-            if its_lines(&text, "setns(").any(|(child, _)| child == pid) {
-                meanwhile();
-                go_on();
-                break;
+            let Some((pid, _)) = its_lines(&text, STOP).nth(nth) else { break };
+            if is_child(&text, pid) {
+                meanwhile.take().expect("a child that stops once")();
             }
-            go_on();
+            kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
         }
+        assert!(meanwhile.is_none(), "the child does not make call {n} of {call}");
         hook.wait()
     }
 
