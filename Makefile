@@ -1,7 +1,7 @@
-# `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it; each
-# installs what it misses.
+# `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it, `make crash`
+# breaks all that it does; each installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual).
-.PHONY: bench demo install lint test
+.PHONY: bench crash demo install lint test
 
 PREFIX = /usr
 DESTDIR =
@@ -43,6 +43,13 @@ test:
 	@echo 'Left out, because they need root:'
 	@cargo test --workspace --locked --quiet -- --ignored --list --format terse 2>/dev/null | grep ': test$$'
 endif
+
+# All that can go wrong with a hook's system calls, where `make test` takes a sample. Wants root and a quarter of an
+# hour; VGPU_SEED chooses the sample again that a test said it had.
+crash:
+	tests/setup.sh test
+	cargo build --workspace --locked
+	VGPU_CRASH=all cargo test --locked --test crash -- --include-ignored
 
 # Nothing passes or fails: tables of what the hook costs. Wants root, and a machine that does nothing else.
 bench:
