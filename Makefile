@@ -1,5 +1,5 @@
-# `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it; each
-# installs what it misses.
+# `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it, `make crash`
+# breaks all that it does; each installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual).
 .PHONY: bench crash demo install lint test
 
@@ -44,7 +44,8 @@ test:
 	@cargo test --workspace --locked --quiet -- --ignored --list --format terse 2>/dev/null | grep ': test$$'
 endif
 
-# Every injection point of the hook's system calls, not the sample that `make test` takes.
+# All that can go wrong with a hook's system calls, where `make test` takes a sample. Wants root and a quarter of an
+# hour; VGPU_SEED chooses the sample again that a test said it had.
 crash:
 	tests/setup.sh test
 	cargo build --workspace --locked

@@ -4,18 +4,19 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::command::Running;
+use common::command::program;
 use common::container::Container;
 use common::host::{Gpu, Host};
 use common::parked::{Lot, Parked};
 use common::runtime::{Runtime, Step};
-use common::seed::Seed;
+use common::seed::{Seed, say};
 use common::strace;
 use common::view::Cgroups;
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -23,10 +24,24 @@ use serde_json::Value;
 const POOL: usize = 16;
 const ASKING: usize = 64;
 
-/// Four GPUs, each cut into four.
-fn host(cgroups: Cgroups) -> Host {
-    Host::builder(cgroups).gpus(Gpu::several(4)).build()
+/// How often.
+const ROUNDS: usize = 4;
+
+/// Four GPUs, each cut into four. So long does a hook wait for the lock.
+fn host(cgroups: Cgroups, lock_timeout: &str) -> Host {
+    let host = Host::builder(cgroups).gpus(Gpu::several(4)).build();
+    let entry = |gpu: &Gpu| format!("[[gpu]]\nuuid = {:?}\nvgpus = {{ quarter = 4 }}\n", gpu.uuid);
+    let gpus: String = host.gpus.iter().map(entry).collect();
+    host.write_pool(&format!(
+        "[policy]\nlock_timeout = \"{lock_timeout}\"\n\
+         [[type]]\nname = \"quarter\"\nmemory = \"10GiB\"\ncompute = 25\n{gpus}"
+    ));
+    host
 }
+
+/// For a machine that has much else to do.
+const PATIENT: &str = "60s";
+const IMPATIENT: &str = "20ms";
 
 /// The vGPUs of a `lease.json`, which is that of this container.
 fn told(lease: &Path, id: &str) -> BTreeSet<String> {
@@ -68,7 +83,7 @@ fn assert_one_holder_each(host: &Host, started: impl Iterator<Item = (String, BT
 
 /// Sixty-four real containers, created at once.
 fn real_containers_at_once(cgroups: Cgroups, runtime: Runtime, rounds: usize) {
-    let host = host(cgroups);
+    let host = host(cgroups, PATIENT);
     let containers = containers(&host, runtime, |_| Vec::new());
     for _ in 0..rounds {
         let (started, refused) = create_at_once(&containers);
@@ -117,21 +132,20 @@ fn of_running(container: &Container) -> (String, BTreeSet<String>) {
 
 /// The same with hooks that are killed while they work, each at a moment of its own.
 fn real_containers_whose_hooks_are_killed(cgroups: Cgroups, runtime: Runtime) {
-    let host = host(cgroups);
+    let host = host(cgroups, PATIENT);
     let mut seed = Seed::new(&format!("exclusive, {runtime:?} {cgroups:?}"));
+    let timeout = program("timeout").to_str().expect("UTF-8").to_owned();
     let containers = containers(&host, runtime, |n| {
-        let limit = format!("0.{:03}", 1 + seed.below(200));
-        if n % 2 == 0 {
-            Vec::new()
-        } else {
-            ["/usr/bin/timeout", "--signal=KILL", &limit].map(str::to_owned).into()
-        }
+        let limit = moment(&mut seed).as_secs_f64().to_string();
+        if n % 2 == 0 { Vec::new() } else { [&*timeout, "--signal=KILL", &limit].map(str::to_owned).into() }
     });
     let (started, failed) = create_at_once(&containers);
-    for container in failed {
-        let code = *container.hook_codes("createRuntime").last().expect("a hook that ended");
-        assert!([75, 137].contains(&code), "{code}: {}", container.hook_stderr("createRuntime"));
+    let code = |container: &&Container| container.hook_codes("createRuntime").last().copied();
+    let (killed, refused): (Vec<_>, Vec<_>) = failed.into_iter().partition(|c| code(c) == Some(137));
+    for container in refused {
+        assert_eq!(code(&container), Some(75), "{}", container.hook_stderr("createRuntime"));
     }
+    say(&format!("exclusive, {runtime:?} {cgroups:?}: {} hooks of {ASKING} killed", killed.len()));
     started.iter().for_each(|container| drop(container.start().ok()));
 
     // The others' vGPUs are there for whoever comes next.
@@ -174,12 +188,21 @@ impl<'h> Crowd<'h> {
 
     /// All of them ask at once, and nobody is killed.
     fn ask(&self, crowd: Vec<Parked<'h>>) -> Ended<'h> {
-        self.ask_and_kill(crowd, |_| {})
+        self.ask_and_kill(crowd, &[])
     }
 
-    fn ask_and_kill(&self, crowd: Vec<Parked<'h>>, kill: impl FnOnce(&[Running])) -> Ended<'h> {
+    /// Nobody gets the lock before all have been started. Then some are killed, each at its moment.
+    fn ask_and_kill(&self, crowd: Vec<Parked<'h>>, doomed: &[(Duration, usize)]) -> Ended<'h> {
+        let lock = File::create(self.host.state_dir().join("lock")).expect("the lock");
+        flock(&lock, FlockOperation::LockExclusive).expect("flock");
         let hooks: Vec<_> = crowd.iter().map(|container| container.hook("createRuntime")).collect();
-        kill(&hooks);
+        drop(lock);
+        let begin = Instant::now();
+        for (moment, n) in doomed {
+            // Chance, not an order of events: one that has ended already is as good.
+            std::thread::sleep(moment.saturating_sub(begin.elapsed()));
+            hooks[*n].signal(Signal::KILL);
+        }
         let mut ended = Ended::default();
         for (container, hook) in crowd.into_iter().zip(hooks) {
             let output = hook.wait();
@@ -213,7 +236,7 @@ impl<'h> Crowd<'h> {
 }
 
 fn parked_containers_at_once(cgroups: Cgroups) {
-    let host = host(cgroups);
+    let host = host(cgroups, PATIENT);
     let mut crowd = Crowd::new(&host, "at once");
     let mut asking = crowd.gather(ASKING);
     for _ in 0..ROUNDS {
@@ -226,22 +249,16 @@ fn parked_containers_at_once(cgroups: Cgroups) {
     }
 }
 
-const ROUNDS: usize = 6;
-
 fn hooks_killed_at_random_moments(cgroups: Cgroups) {
-    let host = host(cgroups);
+    let host = host(cgroups, PATIENT);
     let mut crowd = Crowd::new(&host, "killed");
-    let asking = crowd.gather(ASKING);
-    let begin = Instant::now();
-    let Ended { started, refused, .. } = crowd.ask(asking);
-    let whole = begin.elapsed();
-    crowd.end(started);
-    let mut asking = refused;
+    let mut asking = Vec::new();
+    let mut hit = 0;
     for _ in 0..ROUNDS {
         asking.extend(crowd.gather(ASKING - asking.len()));
-        let doomed = doomed(&mut crowd.seed, whole);
-        let ended = crowd.ask_and_kill(asking, |hooks| kill_in_time(hooks, &doomed));
-        let Ended { started, refused, killed } = ended;
+        let doomed = doomed(&mut crowd.seed);
+        let Ended { started, refused, killed } = crowd.ask_and_kill(asking, &doomed);
+        hit += killed.len();
         // What a runtime does with a container whose hook was killed.
         killed.iter().for_each(Parked::end);
 
@@ -253,40 +270,26 @@ fn hooks_killed_at_random_moments(cgroups: Cgroups) {
         asking = refused;
         asking.extend(next.refused);
     }
+    say(&format!("exclusive, killed {cgroups:?}: {hit} hooks of {}", ROUNDS * ASKING));
+    assert_ne!(hit, 0);
 }
 
 /// About half of them, and when, in order of time.
-fn doomed(seed: &mut Seed, whole: Duration) -> Vec<(Duration, usize)> {
-    let micros = usize::try_from(whole.as_micros()).expect("a short time");
-    let all = (0..ASKING).filter_map(|n| {
-        let at = Duration::from_micros(seed.below(micros) as u64);
-        (seed.below(2) == 0).then_some((at, n))
-    });
-    let mut doomed: Vec<_> = all.collect();
+fn doomed(seed: &mut Seed) -> Vec<(Duration, usize)> {
+    let chosen: Vec<_> = (0..ASKING).filter(|_| seed.below(2) == 0).collect();
+    let mut doomed: Vec<_> = chosen.into_iter().map(|n| (moment(seed), n)).collect();
     doomed.sort_unstable();
     doomed
 }
 
-/// The time is chance, not an order of events: one that has ended already is as good.
-fn kill_in_time(hooks: &[Running], doomed: &[(Duration, usize)]) {
-    let begin = Instant::now();
-    for (at, n) in doomed {
-        std::thread::sleep(at.saturating_sub(begin.elapsed()));
-        hooks[*n].signal(Signal::KILL);
-    }
-}
-
-/// A host whose hooks do not wait long for the lock, and two of its containers.
-fn impatient(cgroups: Cgroups) -> Host {
-    let host = host(cgroups);
-    let pool = fs::read_to_string(host.pool_file()).expect("pool.toml");
-    let pool: String = pool.split_inclusive('\n').skip(2).collect();
-    host.write_pool(&format!("[policy]\nlock_timeout = \"20ms\"\n{pool}"));
-    host
+/// From a fifth of a millisecond to 400, and short ones as often as long ones: how long a hook takes is not known.
+fn moment(seed: &mut Seed) -> Duration {
+    let scale = 200 << seed.below(11);
+    Duration::from_micros((scale + seed.below(scale)) as u64)
 }
 
 fn a_stuck_holder_of_the_lock(cgroups: Cgroups) {
-    let host = impatient(cgroups);
+    let host = host(cgroups, IMPATIENT);
     let lot = Lot::new(&host, 1);
     let [before, stuck, other] = ["before", "stuck", "other"].map(|id| lot.park(id));
     before.hook("createRuntime").wait().ok();
@@ -310,7 +313,7 @@ fn a_stuck_holder_of_the_lock(cgroups: Cgroups) {
 }
 
 fn a_holder_of_the_lock_that_goes_on(cgroups: Cgroups) {
-    let host = impatient(cgroups);
+    let host = host(cgroups, IMPATIENT);
     let lot = Lot::new(&host, 1);
     let [stuck, other] = ["stuck", "other"].map(|id| lot.park(id));
     let (hook, pid) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "flock");
@@ -323,7 +326,7 @@ fn a_holder_of_the_lock_that_goes_on(cgroups: Cgroups) {
 
 /// What is done inside a container is done without the lock, and no process that does it has it.
 fn a_hook_that_is_stuck_in_its_container(cgroups: Cgroups) {
-    let host = impatient(cgroups);
+    let host = host(cgroups, IMPATIENT);
     let lot = Lot::new(&host, 1);
     let [stuck, other] = ["stuck", "other"].map(|id| lot.park(id));
     let (hook, child) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "setns");
@@ -336,8 +339,8 @@ fn a_hook_that_is_stuck_in_its_container(cgroups: Cgroups) {
 }
 
 on_v1_and_v2! {
-    fn runc_at_once = |cgroups| real_containers_at_once(cgroups, Runtime::Runc, 1);
-    fn crun_at_once = |cgroups| real_containers_at_once(cgroups, Runtime::Crun, 3);
+    fn runc_at_once = |cgroups| real_containers_at_once(cgroups, Runtime::Runc, 2);
+    fn crun_at_once = |cgroups| real_containers_at_once(cgroups, Runtime::Crun, 2);
     fn crun_with_killed_hooks = |cgroups| real_containers_whose_hooks_are_killed(cgroups, Runtime::Crun);
     fn parked_at_once = parked_containers_at_once;
     fn parked_with_killed_hooks = hooks_killed_at_random_moments;

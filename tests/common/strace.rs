@@ -1,9 +1,9 @@
 //! Hooks under strace: which system calls they make, and what becomes of them when one of these fails, or
 //! is their last.
 //!
-//! strace counts the calls of a name in each process for itself, but one rule holds for all processes. So a
-//! call of the child that a hook forks, whose number the hook itself passes first, is not reached by such a
-//! rule: the child is stopped as it enters the container, and a second strace that knows only the child goes on.
+//! strace counts the calls of a name in each process for itself, but one rule holds for all processes. So for a
+//! call of the child that a hook forks, where the hook itself makes such calls too, the child is stopped as it
+//! enters the container, and a second strace that knows only the child goes on.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,8 @@ use super::wait::{Process, for_file};
 pub enum Who {
     /// The hook.
     Hook,
+    /// The process that asks NVML for it: another program, in a sense.
+    Probe,
     /// The child that it sends into the container.
     Child,
 }
@@ -80,23 +82,31 @@ pub fn calls(host: &Host, stage: &str, state: &str, code: i32) -> Vec<Call> {
 /// comes before the program, and so is not its own.
 pub fn read(log: &Path) -> Vec<Call> {
     let text = fs::read_to_string(log).expect("strace's log");
+    let lines: Vec<_> = text.lines().filter_map(entered).collect();
+    let hook = lines.first().expect("a call").0;
+    let who = |pid: &str| match pid {
+        _ if pid == hook => Who::Hook,
+        _ if lines.iter().any(|(other, name, _)| *other == pid && *name == "execve") => Who::Probe,
+        _ => Who::Child,
+    };
     let mut calls: Vec<Call> = Vec::new();
-    let hook = text.split(' ').next().expect("a process id");
-    for (pid, line) in text.lines().filter_map(|line| line.split_once(' ')) {
-        let line = line.trim_start();
-        let Some((name, arguments)) = line.split_once('(').filter(|_| !line.starts_with(['<', '+', '-']))
-        else {
-            continue;
-        };
-        let who = if pid == hook { Who::Hook } else { Who::Child };
+    for (pid, name, arguments) in &lines {
+        let who = who(pid);
         let nth = 1 + count(&calls, who, name);
-        let begins = who == Who::Hook && name == "read" && arguments.starts_with("0,");
+        let begins = who == Who::Hook && *name == "read" && arguments.starts_with("0,");
         let in_main = begins || calls.last().is_some_and(|call| call.in_main);
-        calls.push(Call { who, name: name.to_owned(), nth, in_main });
+        calls.push(Call { who, name: (*name).to_owned(), nth, in_main });
     }
     assert!(calls.iter().any(|call| call.in_main), "no call of a hook's in:\n{text}");
     calls.retain(|call| call.name != "execve");
     calls
+}
+
+/// Process id, name and arguments, where a line of the log says that a call is entered.
+fn entered(line: &str) -> Option<(&str, &str, &str)> {
+    let (pid, line) = line.split_once(' ')?;
+    let (name, arguments) = line.trim_start().split_once('(')?;
+    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_').then_some((pid, name, arguments))
 }
 
 fn count(calls: &[Call], who: Who, name: &str) -> usize {
@@ -104,9 +114,9 @@ fn count(calls: &[Call], who: Who, name: &str) -> usize {
 }
 
 impl Call {
-    /// Can a rule for all of a hook's processes reach it, or does the hook itself pass its number first?
-    pub fn is_reached_first(&self, calls: &[Call]) -> bool {
-        self.who == Who::Hook || self.nth > count(calls, Who::Hook, &self.name)
+    /// Does a rule for all of a hook's processes reach this call, and no other of that name?
+    pub fn is_alone(&self, calls: &[Call]) -> bool {
+        self.who == Who::Hook || calls.iter().all(|call| call.who == self.who || call.name != self.name)
     }
 }
 
@@ -125,11 +135,13 @@ pub fn prefix(log: &Path, hit: Option<(&Call, Fault)>) -> Vec<String> {
 
 /// Runs a hook, one of whose `calls` meets `fault`.
 pub fn hit(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, fault: Fault) -> Hit {
-    if !call.is_reached_first(calls) {
+    if !call.is_alone(calls) {
         return hit_child(host, stage, state, calls, call, fault);
     }
     // A hook that fails waits for its child; one that is killed does not, but strace does if it knows the child.
-    let follow = call.who == Who::Child || fault == Fault::Killed;
+    // The probe ends with the hook, and must not be hit itself.
+    let probed = calls.iter().any(|call| call.who == Who::Probe);
+    let follow = call.who == Who::Child || (fault == Fault::Killed && !probed);
     let rule = options(call, call.nth, fault);
     let rule = rule.iter().map(String::as_str).chain(follow.then_some("-f"));
     let log = new_log(host);
