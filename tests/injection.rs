@@ -100,7 +100,7 @@ fn a_gpu_that_another_hook_has_opened_is_found() {
     let host = Host::new(Cgroups::V1);
     let lot = Lot::new(&host, 1);
     for rule in ["c 195:* rwm", "c 195:0 r", "c 195:7 w"] {
-        let mut parked = lot.park(&rule.replace([' ', ':', '*'], "-"));
+        let parked = lot.park(&rule.replace([' ', ':', '*'], "-"));
         parked.allow(rule);
         let output = host.run_hook("createRuntime", &parked.created());
         assert_eq!(output.code, Some(65), "{rule}: {output}");

@@ -104,7 +104,7 @@ fn a_cgroup_that_is_used_again_does_not_keep_a_lease() {
     for cgroups in [Cgroups::V1, Cgroups::V2] {
         let host = host_with_one_vgpu(cgroups);
         let lot = Lot::new(&host, 1);
-        let [mut first, mut second] = ["first", "second"].map(|id| lot.park(id));
+        let [first, second] = ["first", "second"].map(|id| lot.park(id));
         assert_eq!(host.run_hook("createRuntime", &first.created()).code, Some(0), "{cgroups:?}");
         second.move_to(&first);
         let shared = host.run_hook("createRuntime", &second.created());
