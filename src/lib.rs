@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
-//! [`access`], [`resolve`]. Touch the kernel: [`gpu`], [`cgroup`], [`container`] and [`trust`] (read),
-//! [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
+//! [`access`], [`resolve`], [`elf`]. Touch the kernel: [`gpu`], [`driver`], [`cgroup`], [`container`] and
+//! [`trust`] (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
 pub mod cgroup;
@@ -23,6 +23,8 @@ pub mod cli;
 pub mod config;
 pub mod container;
 pub mod device_rule;
+pub mod driver;
+pub mod elf;
 pub mod error;
 pub mod gpu;
 pub mod hook;
