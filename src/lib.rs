@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
-//! [`access`], [`resolve`]. Touch the kernel: [`gpu`], [`cgroup`], [`container`] and [`trust`] (read),
+//! [`access`], [`resolve`], [`ldcache`]. Touch the kernel: [`gpu`], [`cgroup`], [`container`] and [`trust`] (read),
 //! [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
@@ -28,6 +28,7 @@ pub mod gpu;
 pub mod hook;
 pub mod inject;
 pub mod journal;
+pub mod ldcache;
 pub mod oci;
 pub mod pool;
 pub mod request;
