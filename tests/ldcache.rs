@@ -1,12 +1,16 @@
 //! The linker cache of an image with the driver's libraries merged in: against `ldconfig`, which makes and reads such
 //! caches, against the dynamic loader itself, and against a model of every loader since glibc 2.3.
 
+#[cfg(target_arch = "x86_64")]
+#[path = "ldcache/ldconfig.rs"]
+mod ldconfig;
+#[cfg(target_arch = "x86_64")]
 #[path = "ldcache/library.rs"]
 mod library;
 #[path = "ldcache/loader.rs"]
 mod loader;
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 
 use loader::{EVERY_GLIBC, Glibc, Loader};
 use proptest::prelude::*;

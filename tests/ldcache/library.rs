@@ -13,9 +13,9 @@ const LOAD: u64 = 1;
 const GNU_STACK: u64 = 0x6474_e551;
 const READ_WRITE: u64 = 6;
 
-/// A file whose SONAME is this. It says that it needs libc, by which `ldconfig` before 2.37 tells a 32-bit library of
-/// libc6 from one of libc5, if `needs_libc`.
-pub fn shared_object(machine: Machine, soname: &[u8], needs_libc: bool) -> Vec<u8> {
+/// A file whose SONAME is this. A 32-bit one says that it needs libc: by that `ldconfig` before 2.37 tells libraries of
+/// libc6 from those of libc5.
+pub fn shared_object(machine: Machine, soname: &[u8]) -> Vec<u8> {
     let wide = machine == Machine::X86_64;
     let (header, program_header, word) = if wide { (64, 56, 8) } else { (52, 32, 4) };
     let symbols = header + 3 * program_header;
@@ -40,7 +40,7 @@ pub fn shared_object(machine: Machine, soname: &[u8], needs_libc: bool) -> Vec<u
 
     file.bytes.extend([0; 24]);
     // DT_NEEDED, or DT_DEBUG, which means nothing here; DT_SONAME, STRTAB, STRSZ, SYMTAB, SYMENT, NULL.
-    let needed = if needs_libc { [1, 1] } else { [21, 0] };
+    let needed = if wide { [21, 0] } else { [1, 1] };
     let entries = [needed, [14, 11], [5, strings], [10, text.len() as u64], [6, symbols], [11, 24], [0, 0]];
     file.words(&entries.concat());
     file.bytes.extend(text);
