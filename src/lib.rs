@@ -30,6 +30,7 @@ pub mod gpu;
 pub mod hook;
 pub mod inject;
 pub mod journal;
+pub mod ldcache;
 pub mod oci;
 pub mod pool;
 pub mod request;
