@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::cgroup::OwnCgroups;
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
+use crate::driver::{self, Capabilities};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
 use crate::inject::live::{self, Entry};
@@ -54,6 +55,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         return Ok(());
     }
     let request = found.check()?;
+    let capabilities = Capabilities::parse(bundle.env(Capabilities::VARIABLE))?;
     if rootless {
         return Err(no_rootless());
     }
@@ -69,6 +71,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
     }
+    let found = driver::find(&host.driver, &host.inventory.driver, capabilities)?;
 
     let lease = Lease {
         container: state.id.clone(),
@@ -81,8 +84,8 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     };
     let mut rollback = Rollback::new(&state_dir, &pool);
     let lease = grant(lease, &want, &host, &mut rollback)?;
-    let plan = resolve::plan(&lease, &host.inventory, &host.majors)?;
-    let open = live::open(plan, &host.driver, host.majors)?;
+    let plan = resolve::plan(&lease, &host.inventory, &host.majors, &found.files)?;
+    let open = live::open(plan, &host.driver, host.majors, found.files)?;
     let allowed = rollback.opened(inject::allow_devices(&cgroups, &open.numbers(), &rules)?);
     let others = if pool.policy.allow_other_access { Vec::new() } else { open.other_numbers() };
     let birth = inject::confine(&cgroups, allowed, &others)?;

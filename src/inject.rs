@@ -3,8 +3,10 @@
 pub mod cgroup_v1;
 pub mod cgroup_v2;
 pub mod child;
+mod files;
 pub mod live;
 pub mod mounts;
+mod tmpfs;
 
 use std::os::fd::AsFd;
 

@@ -65,6 +65,9 @@ impl fmt::Display for Capability {
 pub struct Capabilities(u8);
 
 impl Capabilities {
+    /// The variable in a container's environment that asks for them, as with NVIDIA's own toolkit.
+    pub const VARIABLE: &'static str = "NVIDIA_DRIVER_CAPABILITIES";
+
     /// All of them: the word `all`.
     pub const ALL: Self = Self::of(&Capability::ALL);
 
@@ -84,7 +87,7 @@ impl Capabilities {
         Self(self.0 | other.0)
     }
 
-    /// What a container's `NVIDIA_DRIVER_CAPABILITIES` asks for, with what that implies: words between
+    /// What the value of a container's [`VARIABLE`](Self::VARIABLE) asks for, with what that implies: words between
     /// commas, or `all`. Without a word (not set, empty) it is `utility` and `compute`, as with NVIDIA's
     /// own toolkit.
     ///
@@ -145,7 +148,8 @@ fn named(word: &str) -> Option<Capabilities> {
 
 fn unknown(word: &str) -> Error {
     let message = format!(
-        "NVIDIA_DRIVER_CAPABILITIES has the word {}; it takes {} or all",
+        "{} has the word {}; it takes {} or all",
+        Capabilities::VARIABLE,
         quoted(word),
         Capabilities::ALL.to_string().replace(',', ", ")
     );

@@ -19,14 +19,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use rustix::thread::LinkNameSpaceType;
 
 use crate::container::{Container, RootIds};
+use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::gpu::{DriverRoot, Majors};
 use crate::inject::child::{self, Birth};
+use crate::inject::files::{self, OpenFile};
 use crate::inject::mounts::MountTable;
+use crate::inject::tmpfs;
 use crate::resolve::{Node, Plan};
 use crate::sys;
 use crate::types::DeviceNumber;
@@ -36,6 +39,7 @@ use crate::types::DeviceNumber;
 pub struct Open {
     nodes: Vec<OpenNode>,
     others: Vec<OpenNode>,
+    files: Vec<OpenFile>,
     lease_json: String,
     majors: Majors,
 }
@@ -48,8 +52,9 @@ struct OpenNode {
 }
 
 /// Opens what a plan names below the driver root. Optional nodes that are not there are left out (R08); a
-/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`].
-pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
+/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`]. The driver's files
+/// were opened when they were `found`.
+pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, found: Vec<DriverFile>) -> Result<Open> {
     let each = |nodes: &[Node]| -> Result<Vec<OpenNode>> {
         nodes.iter().filter_map(|node| open_node(node, driver).transpose()).collect()
     };
@@ -58,6 +63,7 @@ pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
         nodes: each(&plan.nodes)?,
         // A GPU that nobody can open here needs no keeping out.
         others: others.collect(),
+        files: files::open(plan.files, found)?,
         lease_json: plan.lease_json,
         majors,
     })
@@ -124,6 +130,7 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
     let inside = Inside {
         open,
         clones,
+        files: files::Detached::new(&open.files, ids, entry.mount_label)?,
         lease: lease_tmpfs(&open.lease_json, ids, entry.mount_label)?,
         mounts: entry.container.mounts()?,
         root: Root::open(entry.root)?,
@@ -135,6 +142,8 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
     child::run(entry.birth, || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
+        // What is made here has the mode that is written here.
+        rustix::process::umask(Mode::empty());
         inside.attach()
     })
 }
@@ -154,20 +163,7 @@ fn clone_node(node: &OpenNode) -> Result<OwnedFd> {
 /// The detached tmpfs that becomes `/dev/vgpu`, with `lease.json` in it.
 fn lease_tmpfs(json: &str, ids: RootIds, label: Option<&str>) -> Result<OwnedFd> {
     let make = || -> std::io::Result<OwnedFd> {
-        let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "source", "vgpu")?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "0755")?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "size", "1m")?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "uid", ids.uid.to_string())?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "gid", ids.gid.to_string())?;
-        if let Some(label) = label.filter(|_| Path::new("/sys/fs/selinux/enforce").exists()) {
-            rustix::mount::fsconfig_set_string(fs.as_fd(), "context", label)?;
-        }
-        rustix::mount::fsconfig_create(fs.as_fd())?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let mount = rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        let mount = tmpfs::detached(ids, label)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&mount, "lease.json", flags, Mode::empty())?;
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
@@ -228,6 +224,7 @@ const HIDDEN: &CStr = c"hidden";
 struct Inside<'a> {
     open: &'a Open,
     clones: Vec<OwnedFd>,
+    files: files::Detached<'a>,
     lease: OwnedFd,
     mounts: MountTable,
     root: Root,
@@ -249,9 +246,16 @@ impl Inside<'_> {
         let dev = self.dev(&root, root_mount)?;
         let lease = match self.attached(&dev, root_mount)? {
             Some(lease) => lease,
-            None => self.attach_all(&dev)?,
+            None => {
+                let container = files::Place { root: &root, root_mount, mounts: &self.mounts, ids: self.ids };
+                let place = self.files.mount_point(&container)?;
+                let lease = self.attach_all(&dev)?;
+                self.files.attach(&place, self.ids)?;
+                lease
+            }
         };
-        self.read_back(&root, lease)
+        self.read_back(&root, lease)?;
+        self.files.read_back(&root)
     }
 
     /// The mount of the container's root, which the runtime has bound onto itself at the root's path.
@@ -480,14 +484,14 @@ fn done<T>(result: Result<T, Errno>, name: &str, what: &str) -> Result<T> {
 const LOOKUPS: usize = 1000;
 
 /// Opens a path that resolves beneath a directory as if that were the root, through no magic link.
-fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let open = || rustix::fs::openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
     // The kernel gives up with EAGAIN when a rename may have moved ".." out of the root meanwhile.
     (1..LOOKUPS).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
 }
 
-fn mount_id(fd: &OwnedFd) -> Result<u64> {
+pub(super) fn mount_id(fd: &OwnedFd) -> Result<u64> {
     let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
     let stat = stat.or_exit(Exit::Io, || "cannot ask for a mount's id (Linux 5.12 or later is needed)")?;
     Ok(stat.stx_mnt_id)
