@@ -555,8 +555,28 @@ mod tests {
         }
     }
 
-    static REAL: LazyLock<Vec<Vec<u8>>> =
-        LazyLock::new(|| vec![with_notes("a", 4), with_notes("", 8), shared_object(&["-Wl,-soname,x"], "")]);
+    /// Real files, and where in them the fields are that something depends on.
+    static REAL: LazyLock<Vec<(Vec<u8>, Vec<usize>)>> = LazyLock::new(|| {
+        let files = [with_notes("a", 4), with_notes("", 8), shared_object(&["-Wl,-soname,x"], "")];
+        files
+            .into_iter()
+            .map(|file| {
+                let fields = fields(&file);
+                (file, fields)
+            })
+            .collect()
+    });
+
+    fn fields(file: &[u8]) -> Vec<usize> {
+        let elf = Elf::read(file).unwrap();
+        let Sections { offset, count, entry_size } = elf.sections;
+        let headers = Place { offset: 0, size: 64 + 56 * elf.segments.len() as u64, align: 0 };
+        let sections = Place { offset, size: u64::from(count) * u64::from(entry_size), align: 0 };
+        let segments = elf.segments.iter().filter(|segment| segment.kind != PT_LOAD);
+        let places = segments.map(|segment| segment.place).chain(elf.note_sections().unwrap());
+        let all = places.chain([headers, sections]).flat_map(|place| place.offset..place.offset + place.size);
+        all.map(|at| at as usize & !3).filter(|at| at + 4 <= file.len()).collect()
+    }
 
     /// Numbers at which sums overflow and limits end, and any other.
     fn numbers() -> impl Strategy<Value = u64> {
@@ -570,17 +590,27 @@ mod tests {
         ]
     }
 
+    /// Changes: of a field, or anywhere; how many bytes; to what.
+    fn changes() -> impl Strategy<Value = Vec<(bool, prop::sample::Index, usize, u64)>> {
+        let size = prop_oneof![Just(4usize), Just(8), 1..8usize];
+        prop::collection::vec(
+            (prop::bool::weighted(0.8), any::<prop::sample::Index>(), size, numbers()),
+            1..6,
+        )
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
         #[test]
         fn no_bytes_make_it_panic_or_read_much(
             which in 0usize..3,
-            // Headers and dynamic section are in the first pages of these files, sections at their end.
-            changes in prop::collection::vec((0usize..0x4000, 1usize..=8, numbers()), 0..6),
-            end in prop_oneof![3 => Just(usize::MAX), 1 => 0usize..0x4000],
+            changes in changes(),
+            end in prop_oneof![4 => Just(usize::MAX), 1 => 0usize..0x4000],
         ) {
-            let mut bytes = REAL[which].clone();
-            for (at, size, number) in changes {
-                let at = (at & !1) % bytes.len();
+            let (mut bytes, fields) = REAL[which].clone();
+            for (of_field, index, size, number) in changes {
+                let at = if of_field { *index.get(&fields) } else { index.index(bytes.len()) };
                 let size = size.min(bytes.len() - at);
                 bytes[at..at + size].copy_from_slice(&number.to_le_bytes()[..size]);
             }

@@ -25,19 +25,17 @@ const COMPAT: [&str; 7] = [
 
 /// The directories of libraries that there are below the root, in the order in which they are searched.
 pub(super) fn of_libraries(root: &DriverRoot, kind: Kind) -> Result<Vec<String>> {
-    match kind {
-        Kind::Library32 => existing(root, with_own_places(COMPAT.map(str::to_owned))),
-        _ => existing(root, with_own_places(library_dirs())),
-    }
-}
-
-/// Debian keeps each version of the driver in a directory of its own, with links by the libraries' SONAMEs
-/// in the multiarch directory (the first one here); VDPAU's module has a directory of its own everywhere.
-fn with_own_places(usual: [String; 7]) -> Vec<String> {
-    let mut all = usual.to_vec();
-    all.push(format!("{}/nvidia/current", usual[0]));
-    all.extend(usual.iter().map(|dir| format!("{dir}/vdpau")));
-    all
+    let usual = match kind {
+        Kind::Library32 => COMPAT.map(str::to_owned),
+        _ => library_dirs(),
+    };
+    // Debian keeps each version of the driver in a directory of its own; in the multiarch directory there
+    // are links to it, by the libraries' SONAMEs alone.
+    let own = format!("{}/nvidia/current", usual[0]);
+    let mut dirs = existing(root, usual.into_iter().chain([own]))?;
+    // Everywhere, VDPAU has a directory for its modules.
+    dirs.extend(existing(root, dirs.iter().map(|dir| format!("{dir}/vdpau")))?);
+    Ok(dirs)
 }
 
 /// Those that there are, each once: `lib64` is `usr/lib64` on most hosts.
