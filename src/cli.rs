@@ -9,6 +9,7 @@ mod status;
 mod why;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::DEFAULT_PATH;
 use crate::config::{PoolFile, Table};
-use crate::error::{Error, Exit, Result};
+use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::{self, DriverRoot, Inventory, Probe};
 use crate::journal;
 use crate::pool::Lease;
@@ -96,6 +97,14 @@ pub fn main() -> ExitCode {
     match Arguments::try_parse_from(&arguments) {
         Ok(parsed) => run(&parsed).unwrap_or_else(|error| fail(&error)),
         Err(refused) => not_parsed(&arguments, &refused),
+    }
+}
+
+/// The end of printing. A reader that has seen enough (`vgpu status | head`) is no error.
+fn printed(outcome: io::Result<()>) -> Result<()> {
+    match outcome {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.or_exit(Exit::Io, || "cannot write to standard output"),
     }
 }
 

@@ -160,7 +160,7 @@ fn with_unlisted(mut listed: Listed, addresses: Vec<PciAddress>) -> Listed {
 fn from_procfs(root: &DriverRoot) -> Result<Listed> {
     let mut listed = Listed::default();
     for pci in procfs::addresses(root)? {
-        match procfs::information(root, pci) {
+        match procfs::information(root, pci)? {
             Err(reason) => listed.left_out.push(format!("GPU {pci} is left out: {reason}")),
             Ok(known) if known.excluded => {
                 listed.left_out.push(format!("GPU {pci} is left out: the driver was told to exclude it"));

@@ -234,7 +234,7 @@ impl fmt::Display for Refusal {
         let free: Vec<_> = self.free.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
         write!(f, "; free: {}", if free.is_empty() { "none".to_owned() } else { free.join(", ") })?;
         if self.no_room > 0 {
-            write!(f, "; {} more are idle, but what is leased leaves no room on their GPU", self.no_room)?;
+            write!(f, "; idle, but without room beside what is leased on the same GPU: {}", self.no_room)?;
         }
         if !self.unusable.is_empty() {
             let uuids: Vec<_> = self.unusable.iter().map(GpuUuid::as_str).collect();
@@ -248,7 +248,11 @@ impl fmt::Display for Refusal {
         if self.holders.len() > NAMED {
             write!(f, " and {} more", self.holders.len() - NAMED)?;
         }
-        f.write_str("; see `vgpu status`, or stop one of them")
+        f.write_str(match (self.holders.is_empty(), count) {
+            (false, _) => "; see `vgpu status`, or stop one of them",
+            (true, 1) => "; see `vgpu status`",
+            (true, _) => "; see `vgpu status`, or ask for less",
+        })
     }
 }
 

@@ -179,8 +179,8 @@ fn a_retired_vgpu_counts_until_it_is_given_back() {
     assert_eq!(
         said,
         format!(
-            "vgpu: no free vGPU: asked for 1 of type all; free: 0 all; 1 more are idle, but what is leased \
-             leaves no room on their GPU; held by {id} (1); see `vgpu status`, or stop one of them\n"
+            "vgpu: no free vGPU: asked for 1 of type all; free: 0 all; idle, but without room beside what is \
+             leased on the same GPU: 1; held by {id} (1); see `vgpu status`, or stop one of them\n"
         )
     );
     holder.down().ok();
@@ -270,7 +270,7 @@ on_every_runtime! {
         // Not recorded: the runtime is to get the hook's stderr itself.
         let container = host.container(runtime).annotation("vgpu.count", "9").build();
         let output = container.up().fails();
-        let line = "no free vGPU: asked for 9 of type small; free: 8 small; see `vgpu status`, or stop one of them";
+        let line = "no free vGPU: asked for 9 of type small; free: 8 small; see `vgpu status`, or ask for less";
         let crun = matches!(runtime, Runtime::Crun | Runtime::PodmanCrun);
         assert_eq!(output.stderr.contains(&format!("vgpu: {line}")), !crun, "{output}");
         assert!(!crun || output.stderr.contains("(exit code: 75)"), "{output}");
@@ -591,6 +591,49 @@ fn colour_is_for_terminals() {
     };
     assert!(on_terminal("A=").contains("  \x1b[32mready\x1b[0m\n"), "{:?}", on_terminal("A="));
     assert_eq!(on_terminal("NO_COLOR=1"), plain);
+}
+
+/// `vgpu status | head -1`
+#[test]
+#[ignore = "needs root: makes device nodes"]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let host = Host::new(Cgroups::V1);
+    for command in
+        [&["status"][..], &["status", "--json"], &["discover"], &["reclaim"], &["config", "check"], &["why"]]
+    {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut vgpu = Command::new(VGPU);
+        let output = vgpu.args(["--config", &host.pool_file()]).args(command).stdout(writer).output();
+        let output = output.expect("vgpu");
+        assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]), "{command:?}");
+    }
+}
+
+/// Whoever runs containers may look, and change nothing.
+#[test]
+#[ignore = "needs root: starts containers, gives up its rights"]
+fn everybody_may_look() {
+    let host = Host::new(Cgroups::V1);
+    let container = up(asking(&host, Runtime::Runc));
+    assert_refused(&asking(&host, Runtime::Runc).annotation("vgpu.count", "9").build(), 75);
+    let (vgpu, pool) = (host.dir().join("vgpu"), host.pool_file());
+    let vgpu = vgpu.to_str().expect("UTF-8");
+    host.view().run(&["cp", VGPU, vgpu]).ok();
+    let as_nobody = |command: &[&str]| {
+        let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", vgpu, "--config", &pool];
+        host.view().run(&[&nobody[..], command].concat())
+    };
+    for command in [&["status"][..], &["status", "--json"], &["why"], &["config", "check"]] {
+        assert_eq!(as_nobody(command).ok().stdout, host.vgpu(command).ok().stdout);
+    }
+    let lock = host.state_dir().join("lock");
+    let denied = format!("cannot open {}: Permission denied (os error 13); run this as root", lock.display());
+    assert_says(as_nobody(&["reclaim"]), 74, &denied);
+    assert_says(as_nobody(&["release", container.id()]), 74, &denied);
+    let forced = as_nobody(&["release", "--force", container.id()]).exits(74);
+    assert!(forced.stderr.contains("Permission denied"), "{forced}");
+    assert_eq!(holders(&host), [container.id()]);
 }
 
 /// Every command, option and argument says what it is for.

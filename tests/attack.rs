@@ -19,7 +19,7 @@ use common::meddler::Meddler;
 use common::runtime::Runtime;
 use common::snapshot::Snapshot;
 use common::view::Cgroups;
-use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, makedev, mknodat, renameat_with};
 use serde_json::{Value, json};
 
 /// Those that run a bundle as it is written.
@@ -183,6 +183,27 @@ fn r19_nodes_with_odd_names() {
         };
         assert_eq!(attack(&[b'n'; 255]), Outcome::Started);
         attack(b"\xff\nvgpu: \x1b[31m").assert_refused("is not UTF-8", "bytes");
+    }
+}
+
+/// An image that would have the hook mount without end: each node is one name more of the same file.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r19_more_nodes_than_any_host_has() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let nodes = |root: &Path, count: u32| {
+        let dev = root.join("dev");
+        make_node(&dev.join("0"), MAJOR, 9);
+        (1..count).for_each(|n| fs::hard_link(dev.join("0"), dev.join(n.to_string())).expect("link"));
+    };
+    for (count, says) in [(256, None), (257, Some("more than 256 nodes"))] {
+        let image = attacked(&host, Runtime::Runc).furnish(|root| nodes(root, count));
+        let outcome = outside.attack(&image.tweak(without_dev).build(), "nodes");
+        match says {
+            Some(says) => outcome.assert_refused(says, "nodes"),
+            None => assert_eq!(outcome, Outcome::Started),
+        }
     }
 }
 
@@ -486,6 +507,45 @@ fn r19_names_that_are_swapped_while_the_hook_runs() {
     meddle(&outside, &halted, || Meddler::exchanging(&dev, &evil), &says);
 }
 
+/// The same, once, at every step of the hook: whatever it has looked at by then, it does not start a
+/// container in which the name is a link in the end.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r19_names_that_are_swapped_at_every_step() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    let (dev, evil) = (halted.root().join("dev"), halted.root().join("evil"));
+    let calls = ["mkdirat", "mknodat", "statx", "move_mount"];
+    // The first call makes the mount points; from the second one on each does the same.
+    assert_eq!(halted.attack(&outside, "first", ()), Outcome::Started);
+    halted.undo();
+    let mut counts = halted.count(&calls);
+    halted.undo();
+    // After the last statx, which is for the lease when everything is there, it is too late.
+    counts[2] -= 1;
+    assert!(counts[2] > 5 && (counts[0], counts[1], counts[3]) == (1, 4, 5), "{counts:?} of {calls:?}");
+    let names = ["nvidiactl", "nvidia-uvm-tools", "vgpu"].map(|name| dev.join(name));
+    for name in [&dev].into_iter().chain(&names) {
+        link(&evil, &outside.path(if name.is_dir() { "dev" } else { "file" }));
+        let exchange = || renameat_with(CWD, name, CWD, &evil, RenameFlags::EXCHANGE).expect("exchange");
+        for (call, count) in calls.into_iter().zip(&counts) {
+            for n in 1..=*count {
+                let before = outside.world();
+                let output = halted.hook_stopped_after(call, n, exchange);
+                let what = format!("{name:?} after {call} {n}");
+                outside.assert_is(&before, &what);
+                let outcome = halted.judge(&output);
+                exchange();
+                halted.undo();
+                let Outcome::Refused(line) = outcome else { panic!("{what}: {outcome:?}") };
+                let says = ["is a symbolic link", "no usable /dev", "is gone again"];
+                assert!(says.iter().any(|says| line.contains(says)), "{what}: {line}");
+            }
+        }
+    }
+}
+
 /// The same beneath the tmpfs that the runtime has copied the image's `/dev` into: nobody reaches that.
 #[test]
 #[ignore = "needs root: starts containers"]
@@ -537,34 +597,6 @@ fn r19_a_root_that_is_another_one_on_the_host() {
     let halted = Halted::new(attacked(&host, Runtime::Runc));
     outside.mount(&["--bind", &outside.path("dev"), halted.root().to_str().expect("UTF-8")]);
     halted.attack(&outside, "covered", ()).assert_refused("is another directory", "covered");
-}
-
-/// A lease.json that is not the hook's own: it is not even opened, for that could take forever.
-#[test]
-#[ignore = "needs root: starts containers"]
-fn r20_a_lease_that_is_not_the_hooks_is_not_opened() {
-    let host = Host::new(Cgroups::V1);
-    let outside = Outside::new(&host);
-    let fifo = |at: &Path| mknodat(CWD, at, FileType::Fifo, Mode::RUSR, 0).expect("mkfifo");
-    // In a directory of the host's, where it is exchanged for a file at any moment.
-    let bound = |config: &mut Value| bind(config, &outside.path("vgpu"), "/dev/vgpu", &[]);
-    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(bound));
-    let evil = PathBuf::from(outside.path("evil"));
-    fifo(&evil);
-    let lease = PathBuf::from(outside.path("vgpu/lease.json"));
-    for _ in 0..TRIES {
-        let meddler = Meddler::exchanging(&lease, &evil);
-        let output = halted.hook().exits(65);
-        drop(meddler);
-        assert!(output.stderr.contains("mounted at"), "{output}");
-    }
-    // In the runtime's own tmpfs.
-    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(|config| {
-        mounts(config).push(json!({ "type": "tmpfs", "source": "tmpfs", "destination": "/dev/vgpu" }));
-    }));
-    let lease = halted.root().join("dev/vgpu/lease.json");
-    halted.enter(&["mkfifo", lease.to_str().expect("UTF-8")]).ok();
-    halted.attack(&outside, "a FIFO", ()).assert_refused("mounted at", "a FIFO");
 }
 
 /// Renames along the way make the kernel give up a look-up beneath a root: that means "again".
@@ -653,9 +685,27 @@ fn r13_fifty_starts_on_one_root_of_crun() {
     r13_fifty_starts_on_one_root(Runtime::Crun);
 }
 
-/// What the kernel is asked for by the hook, called twice and at the end, in an environment of the image's
-/// making: of the container it reads the list of names in `/dev` and, when it is called again, its own
-/// lease.json. It runs nothing.
+/// In an environment of the image's making, under strace: how the start ended, which paths in the container
+/// the hooks have opened for reading, and how many programs were run, themselves included.
+fn traced(outside: &Outside, builder: Builder) -> (Outcome, Vec<String>, usize) {
+    let trace = outside.path("../trace");
+    let _ = fs::remove_file(&trace);
+    let mut strace = vec!["/usr/bin/strace", "-f", "-y", "-A", "-o", &trace];
+    strace.extend(["-e", "trace=open,openat,openat2,creat,execve,execveat"]);
+    for variable in ["PATH=/opt", "TMPDIR=/opt", "HOME=/opt", "VGPU_COUNT=2", "VGPU_CONFIG=/opt/pool.toml"] {
+        strace.extend(["-E", variable]);
+    }
+    let container = builder.hooks_under(&strace).build();
+    let outcome = outside.attack(&container, "traced");
+    let trace = fs::read_to_string(&trace).expect("the trace");
+    let root = container.root().to_str().expect("UTF-8");
+    let read = trace.lines().filter_map(|line| opened_for_reading(line)?.strip_prefix(root));
+    let run = trace.lines().filter(|line| line.contains(" exec")).count();
+    (outcome, read.map(str::to_owned).collect(), run)
+}
+
+/// Called twice, and at the end: of the container the hook reads the list of names in `/dev` and, when it
+/// is called again, its own lease.json. It runs nothing.
 #[test]
 #[ignore = "needs root: starts containers"]
 fn r20_nothing_of_the_containers_is_opened_or_run() {
@@ -666,29 +716,36 @@ fn r20_nothing_of_the_containers_is_opened_or_run() {
     let create = host.hook("createRuntime");
     let create: Vec<_> = create.iter().map(String::as_str).collect();
     for runtime in RUNTIMES {
-        let trace = host.dir().join(format!("{runtime:?}.trace"));
-        let mut strace = vec!["/usr/bin/strace", "-f", "-y", "-A", "-o", trace.to_str().expect("UTF-8")];
-        strace.extend(["-e", "trace=open,openat,openat2,creat,execve,execveat"]);
-        for variable in
-            ["PATH=/opt", "TMPDIR=/opt", "HOME=/opt", "VGPU_COUNT=2", "VGPU_CONFIG=/opt/pool.toml"]
-        {
-            strace.extend(["-E", variable]);
-        }
-        let container = attacked(&host, runtime)
+        let builder = attacked(&host, runtime)
             .hook("createRuntime", &create)
-            .hooks_under(&strace)
             .furnish(|root| make_node(&root.join("dev/gpu"), MAJOR, 9))
-            .tweak(without_dev)
-            .build();
-        assert_eq!(outside.attack(&container, "traced"), Outcome::Started);
-        let trace = fs::read_to_string(&trace).expect("the trace");
-        let root = container.root().to_str().expect("UTF-8");
-        let read: Vec<_> =
-            trace.lines().filter_map(|line| opened_for_reading(line)?.strip_prefix(root)).collect();
-        assert_eq!(read, ["/dev", "/dev/vgpu/lease.json"], "{runtime:?}");
-        let run: Vec<_> = trace.lines().filter(|line| line.contains(" exec")).collect();
-        assert_eq!(run.len(), 3, "{run:#?}");
+            .tweak(without_dev);
+        let (outcome, read, run) = traced(&outside, builder);
+        assert_eq!(outcome, Outcome::Started, "{runtime:?}");
+        assert_eq!((&read[..], run), (&["/dev", "/dev/vgpu/lease.json"].map(str::to_owned)[..], 3));
     }
+}
+
+/// A lease.json that is not the hook's own is not even opened: that could take forever.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r20_a_lease_that_is_not_the_hooks_is_not_opened() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    host.vgpu(&["discover"]).ok();
+    // In a directory of the host's, where somebody may exchange it at any moment.
+    let builder =
+        attacked(&host, Runtime::Runc).tweak(|config| bind(config, &outside.path("vgpu"), "/dev/vgpu", &[]));
+    let (outcome, read, _) = traced(&outside, builder);
+    outcome.assert_refused("mounted at", "a directory");
+    assert_eq!(read, ["/dev"]);
+    // In the runtime's own tmpfs, where nobody can.
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(|config| {
+        mounts(config).push(json!({ "type": "tmpfs", "source": "tmpfs", "destination": "/dev/vgpu" }));
+    }));
+    let lease = halted.root().join("dev/vgpu/lease.json");
+    halted.enter(&["mkfifo", lease.to_str().expect("UTF-8")]).ok();
+    halted.attack(&outside, "a FIFO", ()).assert_refused("mounted at", "a FIFO");
 }
 
 /// The path of what a line of strace's says was opened, unless that gave no right to read it.

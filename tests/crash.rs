@@ -6,12 +6,16 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use common::host::{Gpu, Host, MAJOR};
+use common::container::Container;
+use common::host::{Gpu, Host, MAJOR, make_node};
 use common::parked::{Lot, Parked};
+use common::runtime::Runtime;
 use common::seed::{Seed, say};
 use common::strace::{self, Call, Fault, Hit, Who};
 use common::view::Cgroups;
@@ -91,44 +95,14 @@ impl<'h> Scene<'h> {
         std::mem::replace(&mut self.holder, next).end();
     }
 
-    /// The leases, which must make sense: no vGPU is in two of them.
-    fn leases(&self) -> Vec<Lease> {
-        let dir = StateDir::open(&self.host.state_dir()).expect("the state directory").expect("there");
-        let leases = dir.peek().expect("a state file that can be read");
-        let mut held = BTreeSet::new();
-        for vgpu in leases.iter().flat_map(|lease| &lease.vgpus) {
-            assert!(held.insert(&vgpu.id), "leased twice: {leases:?}");
-        }
-        leases
-    }
-
     fn has_lease(&self, container: &Parked) -> bool {
-        self.leases().iter().any(|lease| lease.container.as_str() == container.id)
+        leases(self.host).iter().any(|lease| lease.container.as_str() == container.id)
     }
 
-    /// The container has all it asked for: lease, nodes, rules and `lease.json` agree.
+    /// The container has all it asked for.
     fn assert_complete(&self, container: &Parked) {
-        let leases = self.leases();
-        let [lease] = &leases[..] else { panic!("not one lease: {leases:?}") };
-        assert_eq!((lease.container.as_str(), lease.pid), (&*container.id, container.pid()));
-        let ids: Vec<String> = lease.vgpus.iter().map(|vgpu| vgpu.id.to_string()).collect();
-        let gpus = &self.host.gpus[1..];
-        let all: BTreeSet<String> = gpus.iter().map(|gpu| format!("{}/whole/0", gpu.uuid)).collect();
-        assert_eq!(ids.iter().cloned().collect::<BTreeSet<_>>(), all);
-
-        let json = fs::read_to_string(container.dev().join("vgpu/lease.json")).expect("lease.json");
-        let json: Value = serde_json::from_str(&json).expect("lease.json");
-        let told: Vec<&Value> =
-            json["vgpus"].as_array().expect("vgpus").iter().map(|vgpu| &vgpu["id"]).collect();
-        assert_eq!(told, ids.iter().collect::<Vec<_>>());
-
-        let minors = gpus.iter().map(|gpu| (format!("nvidia{}", gpu.minor), (MAJOR, gpu.minor)));
-        let control = [("nvidiactl", (MAJOR, 255)), ("nvidia-uvm", (self.host.uvm_major(), 0))];
-        let tools = ("nvidia-uvm-tools", (self.host.uvm_major(), 1));
-        let control = control.into_iter().chain([tools]).map(|(name, number)| (name.to_owned(), number));
-        let nodes: BTreeMap<_, _> = minors.chain(control).collect();
-        assert_eq!(nodes_in(container), nodes);
-        self.assert_opened(container, nodes.values());
+        assert_given(self.host, &container.id, container.pid(), &container.dev());
+        self.assert_opened(container, nodes(self.host).values());
     }
 
     fn assert_opened<'a>(&self, container: &Parked, numbers: impl Iterator<Item = &'a (u32, u32)>) {
@@ -156,15 +130,52 @@ impl<'h> Scene<'h> {
     }
 }
 
-/// Names and numbers of the device nodes in its `/dev`.
-fn nodes_in(container: &Parked) -> BTreeMap<String, (u32, u32)> {
+/// The leases, which must make sense: no vGPU is in two of them.
+fn leases(host: &Host) -> Vec<Lease> {
+    let dir = StateDir::open(&host.state_dir()).expect("the state directory").expect("there");
+    let leases = dir.peek().expect("a state file that can be read");
+    let mut held = BTreeSet::new();
+    for vgpu in leases.iter().flat_map(|lease| &lease.vgpus) {
+        assert!(held.insert(&vgpu.id), "leased twice: {leases:?}");
+    }
+    leases
+}
+
+/// The container holds everything, and its `lease.json` and its nodes say so.
+fn assert_given(host: &Host, id: &str, pid: u32, dev: &Path) {
+    let leases = leases(host);
+    let [lease] = &leases[..] else { panic!("not one lease: {leases:?}") };
+    assert_eq!((lease.container.as_str(), lease.pid), (id, pid));
+    let ids: Vec<String> = lease.vgpus.iter().map(|vgpu| vgpu.id.to_string()).collect();
+    let all: BTreeSet<String> = host.gpus[1..].iter().map(|gpu| format!("{}/whole/0", gpu.uuid)).collect();
+    assert_eq!(ids.iter().cloned().collect::<BTreeSet<_>>(), all);
+
+    let json = fs::read_to_string(dev.join("vgpu/lease.json")).expect("lease.json");
+    let json: Value = serde_json::from_str(&json).expect("lease.json");
+    let told: Vec<_> = json["vgpus"].as_array().expect("vgpus").iter().map(|vgpu| &vgpu["id"]).collect();
+    assert_eq!(told, ids.iter().collect::<Vec<_>>());
+    assert_eq!(nodes_in(dev), nodes(host));
+}
+
+/// What a container with everything has in `/dev`: name and number.
+fn nodes(host: &Host) -> BTreeMap<String, (u32, u32)> {
+    let uvm = host.uvm_major();
+    let control = [("nvidiactl", (MAJOR, 255)), ("nvidia-uvm", (uvm, 0)), ("nvidia-uvm-tools", (uvm, 1))];
+    let control = control.into_iter().map(|(name, number)| (name.to_owned(), number));
+    control
+        .chain(host.gpus[1..].iter().map(|gpu| (format!("nvidia{}", gpu.minor), (MAJOR, gpu.minor))))
+        .collect()
+}
+
+/// The driver's nodes in a `/dev`.
+fn nodes_in(dev: &Path) -> BTreeMap<String, (u32, u32)> {
     let mut nodes = BTreeMap::new();
-    for entry in fs::read_dir(container.dev()).expect("its /dev") {
+    for entry in fs::read_dir(dev).expect("its /dev") {
         let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("UTF-8");
         let meta = fs::metadata(entry.path()).expect("metadata");
-        if meta.file_type().is_char_device() {
-            let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-            nodes.insert(entry.file_name().into_string().expect("UTF-8"), number);
+        if name.starts_with("nvidia") && meta.file_type().is_char_device() {
+            nodes.insert(name, (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())));
         }
     }
     nodes
@@ -214,7 +225,7 @@ fn points(calls: &[Call]) -> Vec<Point> {
 }
 
 /// How many points `make test` takes beside one for each name.
-const EXTRA: usize = 10;
+const EXTRA: usize = 5;
 
 /// One point for each process and name, and some others.
 fn sample(mut points: Vec<Point>, seed: &mut Seed) -> Vec<Point> {
@@ -227,13 +238,13 @@ fn sample(mut points: Vec<Point>, seed: &mut Seed) -> Vec<Point> {
     firsts.into_iter().chain(others.into_iter().take(EXTRA)).collect()
 }
 
-/// Names the point of a check that fails.
-struct Told<'a>(&'a Point, &'a Hit);
+/// Says what a check that fails was about.
+struct About<T: Debug>(T);
 
-impl Drop for Told<'_> {
+impl<T: Debug> Drop for About<T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{:?}: {:?}", self.0, self.1);
+            eprintln!("{:?}", self.0);
         }
     }
 }
@@ -313,7 +324,7 @@ impl<'h> Scene<'h> {
         let state = self.prepare(situation);
         let rules = if situation == Situation::Poststop { Vec::new() } else { self.holder.rules() };
         let hit = strace::hit(self.host, situation.stage(), &state, calls, &point.call, point.fault);
-        let _told = Told(point, &hit);
+        let _about = About((point, &hit));
         let end = point.end(&hit);
         match (situation, end) {
             (Situation::Refused, End::Done) => panic!("one container was given what another one holds"),
@@ -323,15 +334,15 @@ impl<'h> Scene<'h> {
                 self.assert_complete(&self.holder);
             }
             (Situation::First | Situation::Takeover, End::Undone) => {
-                assert!(!self.has_lease(&self.holder), "{:?}", self.leases());
+                assert!(!self.has_lease(&self.holder), "{:?}", leases(self.host));
                 assert_eq!(self.holder.rules(), rules);
             }
-            (Situation::Poststop, End::Done) => assert_eq!(self.leases(), []),
-            (Situation::Poststop, _) | (_, End::Left) => drop(self.leases()),
+            (Situation::Poststop, End::Done) => assert_eq!(leases(self.host), []),
+            (Situation::Poststop, _) | (_, End::Left) => drop(leases(self.host)),
         }
         if situation == Situation::Refused {
             assert_eq!(self.guest.rules(), self.guest_rules);
-            assert_eq!(nodes_in(&self.guest), BTreeMap::new());
+            assert_eq!(nodes_in(&self.guest.dev()), BTreeMap::new());
         }
         assert_eq!(self.host.view().mounts(), self.mounts);
         self.go_on(situation, end);
@@ -364,41 +375,139 @@ fn everything_fails_in_turn(cgroups: Cgroups, situation: Situation) {
     let points: Vec<_> = points(&calls).into_iter().filter(|point| begin || point.call.in_main).collect();
     let all = points.len();
     let name = format!("crash {cgroups:?} {situation:?}");
-    let points = match std::env::var("VGPU_CRASH").as_deref() {
-        Ok("all") => points,
-        _ => sample(points, &mut Seed::new(&name)),
-    };
+    let points = if all_wanted() { points } else { sample(points, &mut Seed::new(&name)) };
+    timed(&format!("{name}, {} calls, {all} points", calls.len()), &points, |point| {
+        scene.hit(situation, &calls, point);
+    });
+}
+
+/// `make crash` sets it.
+fn all_wanted() -> bool {
+    std::env::var_os("VGPU_CRASH").is_some_and(|which| which == "all")
+}
+
+fn timed(name: &str, points: &[Point], hit: impl FnMut(&Point)) {
     let start = Instant::now();
-    points.iter().for_each(|point| scene.hit(situation, &calls, point));
-    let (hit, calls, time) = (points.len(), calls.len(), start.elapsed());
-    say(&format!("{name}: {hit} of {all} points in {calls} calls, {time:.1?}"));
+    points.iter().for_each(hit);
+    say(&format!("{name}: {} hit in {:.1?}", points.len(), start.elapsed()));
 }
 
-macro_rules! situations {
-    ($($name:ident: $situation:ident;)*) => { $(
-        mod $name {
-            use super::{Cgroups, Situation, everything_fails_in_turn};
+/// What a runtime makes of it: a container has everything, or does not start and nothing is left of it.
+struct Real<'h> {
+    host: &'h Host,
+    root: PathBuf,
+    mounts: String,
+}
 
-            #[test]
-            #[ignore = "needs root: mounts, makes cgroups, traces"]
-            fn v1() {
-                everything_fails_in_turn(Cgroups::V1, Situation::$situation);
-            }
+impl<'h> Real<'h> {
+    fn new(host: &'h Host) -> Self {
+        let root = host.container(Runtime::Runc).no_hooks().build().root().to_owned();
+        let real = Self { host, root, mounts: host.view().mounts() };
+        // The first finds out what the host has, and the others know.
+        real.serve_next();
+        real
+    }
 
-            #[test]
-            #[ignore = "needs root: mounts, makes cgroups, traces"]
-            fn v2() {
-                everything_fails_in_turn(Cgroups::V2, Situation::$situation);
-            }
+    /// A container that asks for everything, and whose createRuntime hook runs under `prefix`.
+    fn asking(&self, prefix: &[String]) -> Container<'h> {
+        let prefix: Vec<&str> = prefix.iter().map(String::as_str).collect();
+        let poststop = self.host.hook("poststop");
+        let poststop: Vec<&str> = poststop.iter().map(String::as_str).collect();
+        let asking = self.host.container(Runtime::Runc).annotation("vgpu.count", &ALL.to_string());
+        let asking = asking.on_root(&self.root).without_hooks_of("poststop").hooks_under(&prefix);
+        asking.hook("poststop", &poststop).recorded().build()
+    }
+
+    /// The calls of an undisturbed createRuntime hook.
+    fn calls(&self) -> Vec<Call> {
+        let log = strace::new_log(self.host);
+        let traced = self.asking(&strace::prefix(&log, None));
+        traced.create().ok();
+        self.run_to_the_end(&traced);
+        strace::read(&log)
+    }
+
+    fn hit(&self, point: &Point) {
+        let log = strace::new_log(self.host);
+        let container = self.asking(&strace::prefix(&log, Some((&point.call, point.fault))));
+        let created = container.create();
+        let _about = About((point, container.hook_stderr("createRuntime"), &created));
+        assert!(strace::was_hit(&log));
+        if created.code == Some(0) {
+            self.run_to_the_end(&container);
+        } else {
+            assert_eq!(container.state(), None);
         }
-    )* };
+        self.serve_next();
+        assert_eq!(self.host.view().mounts(), self.mounts);
+    }
+
+    fn serve_next(&self) {
+        let next = self.asking(&[]);
+        next.create().ok();
+        self.run_to_the_end(&next);
+    }
+
+    fn run_to_the_end(&self, container: &Container) {
+        container.start().ok();
+        let pid = container.pid();
+        assert_given(self.host, container.id(), pid, Path::new(&format!("/proc/{pid}/root/dev")));
+        container.delete_force().ok();
+    }
 }
 
-situations! {
-    create_runtime_first: First;
-    create_runtime_takes_over: Takeover;
-    create_runtime_again: Again;
-    create_runtime_refused: Refused;
-    poststop: Poststop;
-    poststop_of_a_living_one: EarlyPoststop;
+/// How many points `make test` takes under a runtime, where each takes long.
+const REAL: usize = 8;
+
+fn a_real_container_has_all_or_does_not_start(cgroups: Cgroups) {
+    let host = host(cgroups);
+    let real = Real::new(&host);
+    let calls = real.calls();
+    let mut points = points(&calls);
+    points.retain(|point| point.call.in_main && point.call.is_reached_first(&calls));
+    let name = format!("crash {cgroups:?} runc");
+    let mut points = sample(points, &mut Seed::new(&name));
+    if !all_wanted() {
+        points.truncate(REAL);
+    }
+    timed(&name, &points, |point| real.hit(point));
+}
+
+/// A GPU that just cannot be looked at stays closed to a container that nothing but vgpu confines.
+fn other_gpus_stay_closed(cgroups: Cgroups) {
+    let host = host(cgroups);
+    let lot = Lot::new(&host, ALL);
+    let other = host.gpus[0].minor;
+    // As an image might bring it.
+    let node = host.dir().join("smuggled");
+    make_node(&node, MAJOR, other);
+    let is_closed = |container: &Parked| container.open(&node).contains("Operation not permitted");
+
+    let container = lot.park_unruled("undisturbed");
+    let calls = strace::calls(&host, "createRuntime", &container.created(), 0);
+    assert!(is_closed(&container));
+    container.end();
+    let looks = calls.iter().filter(|call| call.who == Who::Hook && call.name == "openat2");
+    for (n, call) in looks.enumerate() {
+        let container = lot.park_unruled(&format!("disturbed-{n}"));
+        let state = container.created();
+        let hit = strace::hit(&host, "createRuntime", &state, &calls, call, Fault::Fails("EMFILE"));
+        assert!(hit.code != Some(0) || is_closed(&container), "{call:?}: {hit:?}");
+        container.end();
+    }
+    fs::remove_file(host.driver_root().join(format!("dev/nvidia{other}"))).expect("its node");
+    let container = lot.park_unruled("without-a-node");
+    host.run_hook("createRuntime", &container.created()).ok();
+    assert!(is_closed(&container));
+}
+
+on_v1_and_v2! {
+    fn other_gpus = other_gpus_stay_closed;
+    fn create_runtime_first = |cgroups| everything_fails_in_turn(cgroups, Situation::First);
+    fn create_runtime_takes_over = |cgroups| everything_fails_in_turn(cgroups, Situation::Takeover);
+    fn create_runtime_again = |cgroups| everything_fails_in_turn(cgroups, Situation::Again);
+    fn create_runtime_refused = |cgroups| everything_fails_in_turn(cgroups, Situation::Refused);
+    fn poststop = |cgroups| everything_fails_in_turn(cgroups, Situation::Poststop);
+    fn poststop_of_a_living_one = |cgroups| everything_fails_in_turn(cgroups, Situation::EarlyPoststop);
+    fn under_runc = a_real_container_has_all_or_does_not_start;
 }

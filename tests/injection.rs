@@ -83,7 +83,7 @@ fn the_drivers_library_does_not_confuse_index_and_minor() {
 fn a_scope_around_the_cgroup_is_the_containers_too() {
     for cgroups in [Cgroups::V1, Cgroups::V2] {
         let host = Host::new(cgroups);
-        let mut parked = Lot::new(&host, 1).park_in_scope("scoped");
+        let parked = Lot::new(&host, 1).park_in_scope("scoped");
         let output = host.run_hook("createRuntime", &parked.created());
         assert_eq!((output.code, &*output.stderr), (Some(0), ""), "{cgroups:?}");
         parked.move_up();

@@ -298,7 +298,7 @@ fn what_the_pool_file_no_longer_knows_still_counts() {
     let refusal = Offer { table: &new, unusable: &[], policy: &policy(false) }.choose(&retired, &want);
     let refusal = refusal.unwrap_err().to_string();
     assert!(
-        refusal.contains("free: 0 large; 4 more are idle, but what is leased leaves no room"),
+        refusal.contains("free: 0 large; idle, but without room beside what is leased on the same GPU: 4"),
         "{refusal}"
     );
     assert!(Offer { table: &new, unusable: &[], policy: &policy(true) }.choose(&retired, &want).is_ok());

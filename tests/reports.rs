@@ -348,7 +348,7 @@ fn r08_a_gpu_without_its_node_is_passed_over() {
         said,
         format!(
             "vgpu: no free vGPU: asked for 1 of type small; free: 0 small; unusable: {first}, {second}; \
-             see `vgpu status`, or stop one of them\n"
+             see `vgpu status`\n"
         )
     );
 }
@@ -513,7 +513,7 @@ impl Failure {
             Self::StateFile => "cannot write",
             Self::Node => "nvidia-uvm: No such file",
             Self::Cgroup => "one of its ancestors denies it",
-            Self::MountPoint => "/dev/nvidiactl is a symbolic link",
+            Self::MountPoint => "nvidiactl\" is a symbolic link",
             Self::Dev => "is mounted from the host",
         }
     }

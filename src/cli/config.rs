@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::cli::printed;
 use crate::config::{self, CutGpu, PoolFile, Table, VgpuType};
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::Inventory;
@@ -173,7 +174,7 @@ fn summary(path: &Path, file: &PoolFile, table: &Table) -> String {
 }
 
 fn said(out: &mut impl Write, text: &str) -> Result<()> {
-    out.write_all(text.as_bytes()).or_exit(Exit::Io, || "cannot write to standard output")
+    printed(out.write_all(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::cli::printed;
 use crate::config::{self, PoolFile};
-use crate::error::{Exit, OrExit, Result};
+use crate::error::Result;
 use crate::gpu::{self, DriverRoot, Found, Gpu, Probe};
 use crate::pool::store::StateDir;
 
@@ -17,8 +18,7 @@ pub fn run(pool_file: &Path, json: bool) -> Result<()> {
     let driver = DriverRoot::open(&pool.driver_root)?;
     let found = gpu::refresh(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
     let mut out = io::stdout().lock();
-    let printed = if json { print_json(&found, &mut out) } else { print_table(&found, &mut out) };
-    printed.or_exit(Exit::Io, || "cannot print")
+    printed(if json { print_json(&found, &mut out) } else { print_table(&found, &mut out) })
 }
 
 /// Prints a table and, below it, what was left out.

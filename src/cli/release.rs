@@ -4,8 +4,9 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::cgroup;
+use crate::cli::printed;
 use crate::config::{self, PoolFile};
-use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::error::{Error, Exit, Result, quoted};
 use crate::gpu::{self, DriverRoot, Majors, Probe};
 use crate::inject;
 use crate::pool::store::StateDir;
@@ -104,5 +105,5 @@ fn say_freed(leases: &[Lease], verb: &str) -> Result<()> {
         }
         if none { writeln!(out, "nothing to free") } else { Ok(()) }
     };
-    print().or_exit(Exit::Io, || "cannot print")
+    printed(print())
 }

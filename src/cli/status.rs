@@ -6,9 +6,9 @@ use std::path::Path;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-use crate::cli::View;
+use crate::cli::{View, printed};
 use crate::config::{Table, Vgpu};
-use crate::error::{Exit, OrExit, Result};
+use crate::error::Result;
 use crate::gpu::Unusable;
 use crate::pool::{Held, Lease, liveness};
 use crate::types::{GpuUuid, VgpuId};
@@ -62,8 +62,7 @@ pub fn run(pool_file: &Path, json: bool) -> Result<()> {
     let view = View::open(pool_file)?;
     let alive = view.leases.iter().map(liveness::is_alive).collect::<Result<Vec<_>>>()?;
     let status = Status::new(&view.table, &view.inventory.check(&view.driver), &view.leases, &alive);
-    let printed = if json { status.print_json() } else { status.print(&mut anstream::stdout().lock()) };
-    printed.or_exit(Exit::Io, || "cannot print")
+    printed(if json { status.print_json() } else { status.print(&mut anstream::stdout().lock()) })
 }
 
 impl<'a> Status<'a> {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::cli::printed;
 use crate::config::{self, DEFAULT_STATE_DIR};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::journal::{self, LOG, OLD_LOG};
@@ -30,7 +31,7 @@ pub fn run(pool_file: &Path, container: Option<&str>) -> Result<()> {
     if lines.is_empty() {
         return nothing(container, &state_dir.join(LOG), &mut out);
     }
-    lines.iter().try_for_each(|line| writeln!(out, "{line}")).or_exit(Exit::Io, || "cannot print")
+    printed(lines.iter().try_for_each(|line| writeln!(out, "{line}")))
 }
 
 /// It is an error only where a container was named: then there is something to explain.
@@ -42,7 +43,7 @@ fn nothing(container: Option<&str>, log: &Path, out: &mut impl Write) -> Result<
                 format!("{log} tells of no failed hook of container {}; see `vgpu status`", quoted(id));
             Err(Error::new(Exit::Request, line))
         }
-        None => writeln!(out, "{log} tells of no failed hook").or_exit(Exit::Io, || "cannot print"),
+        None => printed(writeln!(out, "{log} tells of no failed hook")),
     }
 }
 

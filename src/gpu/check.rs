@@ -30,6 +30,7 @@ impl Gpu {
     /// Do UUID, minor and node still agree with what the driver says?
     pub fn check(&self, root: &DriverRoot) -> Result<(), Unusable> {
         let now = procfs::information(root, self.pci)
+            .map_err(|e| Unusable(e.to_string()))?
             .map_err(|reason| Unusable(format!("at {}: {reason}", self.pci)))?;
         self.agrees(&now)?;
         self.has_node(root)

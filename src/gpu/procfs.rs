@@ -61,14 +61,18 @@ pub(super) struct Information {
     pub(super) excluded: bool,
 }
 
-/// Reads `gpus/<pci>/information`; the error is a reason that reads on after `GPU <pci> …: `.
-pub(super) fn information(root: &DriverRoot, pci: PciAddress) -> Result<Information, String> {
+/// Reads `gpus/<pci>/information`; the inner error is a reason that reads on after `GPU <pci> …: `.
+///
+/// # Errors
+/// [`Exit::Io`] where it cannot be read. That is trouble of this process (descriptors, memory) and says nothing
+/// of the GPU: an inventory without it would be kept until the next boot.
+pub(super) fn information(root: &DriverRoot, pci: PciAddress) -> Result<Result<Information, String>> {
     let path = format!("{GPUS}/{pci}/information");
-    match root.read(&path) {
-        Err(Errno::NOENT | Errno::NOTDIR) => Err("the driver no longer has it".to_owned()),
-        Err(e) => Err(format!("cannot read {}: {e}", root.shown(&path))),
-        Ok(text) => parse_information(&text).map_err(|e| format!("{} {e}", root.shown(&path))),
-    }
+    let text = match root.read(&path) {
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Err("the driver no longer has it".to_owned())),
+        text => text.or_exit(Exit::Io, || format!("cannot read {}", root.shown(&path)))?,
+    };
+    Ok(parse_information(&text).map_err(|e| format!("{} {e}", root.shown(&path))))
 }
 
 fn parse_information(text: &str) -> Result<Information, String> {

@@ -1,12 +1,12 @@
 //! A child of the hook that does one thing elsewhere and never comes back: it enters namespaces, and in
 //! this process nothing may go on from there. It answers through a pipe.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{WaitId, WaitIdOptions};
 
@@ -26,10 +26,12 @@ pub enum Birth<'a> {
     MovesTo(BorrowedFd<'a>),
 }
 
+/// The longest answer, in bytes: what pipe(7) takes in one piece, so that nobody ever waits for the other end.
+const ANSWER: usize = 4096;
+
 /// Runs `work` in a child and passes on how it ended.
 pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<()>) -> Result<()> {
-    let (answer, mut pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
-        .map(|(read, write)| (File::from(read), File::from(write)))
+    let (answer, pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
         .or_exit(Exit::Io, || "cannot make a pipe")?;
     let within = if let Birth::Within(cgroup) = birth { Some(cgroup) } else { None };
     match fork_into(within) {
@@ -39,17 +41,18 @@ pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<()>) -> Result<()> {
                     Err(Error::new(Exit::Io, "internal error in the container; please report it"))
                 });
             // Nobody is left to tell if the pipe is broken; the parent takes silence for failure.
-            let _ = pipe.write_all(&encode(&outcome));
+            let _ = rustix::io::write(&pipe, &encode(&outcome));
             exit_now(0)
         }
         Ok(Fork::Parent { pidfd, .. }) => {
-            drop(pipe);
-            let mut bytes = Vec::new();
-            let read = (&answer).read_to_end(&mut bytes);
-            let waited = rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED);
-            read.or_exit(Exit::Io, || "cannot hear from the child that enters the container")?;
-            waited.or_exit(Exit::Io, || "cannot wait for the child that enters the container")?;
-            decode(&bytes)
+            rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)
+                .or_exit(Exit::Io, || "cannot wait for the child that enters the container")?;
+            let mut bytes = [0; ANSWER];
+            let read = match rustix::io::read(&answer, &mut bytes) {
+                Err(Errno::AGAIN) => 0,
+                read => read.or_exit(Exit::Io, || "cannot hear from the child that enters the container")?,
+            };
+            decode(&bytes[..read])
         }
         Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && within.is_some() => {
             let message = "the container's pids limit leaves no room for the process that brings its GPUs in; raise it by one";
@@ -71,7 +74,11 @@ fn move_to(birth: Birth<'_>) -> Result<()> {
 fn encode(outcome: &Result<()>) -> Vec<u8> {
     match outcome {
         Ok(()) => vec![0],
-        Err(e) => [&[e.exit as u8], e.to_string().as_bytes()].concat(),
+        Err(e) => {
+            let mut answer = [&[e.exit as u8], e.to_string().as_bytes()].concat();
+            answer.truncate(ANSWER);
+            answer
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
+use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use rustix::thread::LinkNameSpaceType;
@@ -38,7 +38,10 @@ use crate::types::DeviceNumber;
 #[derive(Debug)]
 pub struct Open {
     nodes: Vec<OpenNode>,
+    /// Those of the host's other GPUs that have their node here.
     others: Vec<OpenNode>,
+    /// The numbers of all of them: an image may bring a node that the host does not have.
+    other_numbers: Vec<DeviceNumber>,
     files: Vec<OpenFile>,
     lease_json: String,
     majors: Majors,
@@ -52,17 +55,15 @@ struct OpenNode {
 }
 
 /// Opens what a plan names below the driver root. Optional nodes that are not there are left out (R08); a
-/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`]. The driver's files
-/// were opened when they were `found`.
+/// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`], and so is any
+/// that cannot be looked at. The driver's files were opened when they were `found`.
 pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, found: Vec<DriverFile>) -> Result<Open> {
-    let each = |nodes: &[Node]| -> Result<Vec<OpenNode>> {
-        nodes.iter().filter_map(|node| open_node(node, driver).transpose()).collect()
-    };
-    let others = plan.others.iter().filter_map(|node| open_node(node, driver).ok().flatten());
+    let nodes = plan.nodes.iter().filter_map(|node| open_node(node, driver).transpose());
+    let others = plan.others.iter().filter_map(|node| open_other(node, driver).transpose());
     Ok(Open {
-        nodes: each(&plan.nodes)?,
-        // A GPU that nobody can open here needs no keeping out.
-        others: others.collect(),
+        nodes: nodes.collect::<Result<_>>()?,
+        others: others.collect::<Result<_>>()?,
+        other_numbers: plan.others.iter().map(|node| node.number).collect(),
         files: files::open(plan.files, found)?,
         lease_json: plan.lease_json,
         majors,
@@ -70,20 +71,40 @@ pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, found: Vec<DriverFi
 }
 
 fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
-    let path = format!("dev/{}", node.name);
-    let fd = match driver.open_below(&path, OFlags::PATH | OFlags::NOFOLLOW) {
-        Err(Errno::NOENT) if node.optional => return Ok(None),
-        opened => opened
-            .or_exit(Exit::Gpu, || format!("cannot open {}", driver.shown(&path)))
-            .map_err(|e| e.remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes"))?,
-    };
-    let stat =
-        rustix::fs::fstat(&fd).or_exit(Exit::Gpu, || format!("cannot look at {}", driver.shown(&path)))?;
-    if device_number(&stat) != Some(node.number) {
-        let message = format!("{} is not the driver's character device {}", driver.shown(&path), node.number);
-        return Err(Error::new(Exit::Gpu, message));
+    match find(node, driver) {
+        Ok(Some(found)) => Ok(Some(found)),
+        Ok(None) => {
+            let path = driver.shown(path_of(node));
+            let message = format!("{path} is not the driver's character device {}", node.number);
+            Err(Error::new(Exit::Gpu, message))
+        }
+        Err(Errno::NOENT) if node.optional => Ok(None),
+        Err(e) => Err(cannot_open(node, driver, e)
+            .remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes")),
     }
-    Ok(Some(OpenNode { name: node.name.clone(), number: node.number, fd }))
+}
+
+/// A node that is not there, or not the driver's, has nothing to be read back.
+fn open_other(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
+    match find(node, driver) {
+        Err(Errno::NOENT) => Ok(None),
+        found => found.map_err(|e| cannot_open(node, driver, e)),
+    }
+}
+
+/// None where the name is another thing's.
+fn find(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>, Errno> {
+    let fd = driver.open_below(path_of(node), OFlags::PATH | OFlags::NOFOLLOW)?;
+    let is_it = device_number(&rustix::fs::fstat(&fd)?) == Some(node.number);
+    Ok(is_it.then(|| OpenNode { name: node.name.clone(), number: node.number, fd }))
+}
+
+fn path_of(node: &Node) -> String {
+    format!("dev/{}", node.name)
+}
+
+fn cannot_open(node: &Node, driver: &DriverRoot, e: Errno) -> Error {
+    Error::new(Exit::Gpu, format!("cannot open {}: {e}", driver.shown(path_of(node))))
 }
 
 fn device_number(stat: &Stat) -> Option<DeviceNumber> {
@@ -102,7 +123,7 @@ impl Open {
 
     /// Those of the host's other GPUs, which it must not.
     pub fn other_numbers(&self) -> Vec<DeviceNumber> {
-        self.others.iter().map(|node| node.number).collect()
+        self.other_numbers.clone()
     }
 }
 
@@ -219,6 +240,11 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
 
 /// What covers other GPUs' nodes, in `/dev/vgpu`.
 const HIDDEN: &CStr = c"hidden";
+
+const CANNOT_LIST: fn() -> &'static str = || "cannot list the container's /dev";
+
+/// More nodes than that are no host's, but an attempt to have mounts made without end.
+const MOST_HIDDEN: usize = 256;
 
 /// What the child works with inside the container's mount namespace.
 struct Inside<'a> {
@@ -384,30 +410,41 @@ impl Inside<'_> {
         if self.allow_other_access {
             return Ok(Vec::new());
         }
-        let cannot = || "cannot list the container's /dev";
-        let list = beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot)?;
+        let list =
+            beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, CANNOT_LIST)?;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot)? {
-            let entry = entry.or_exit(Exit::Io, cannot)?;
-            // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
-            if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
-                continue;
-            }
-            let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => continue,
-                stat => stat.or_exit(Exit::Io, cannot)?,
-            };
-            let Some(number) = device_number(&stat) else { continue };
-            let granted = self.open.nodes.iter().any(|node| node.number == number);
-            if self.open.majors.owns(number.major) && !granted {
-                let name = entry.file_name().to_str().map_err(|_| {
-                    let message = "the image has a GPU node in /dev whose name is not UTF-8; remove it";
-                    Error::new(Exit::Request, message)
-                })?;
-                names.push(name.to_owned());
+        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, CANNOT_LIST)? {
+            names.extend(self.foreign_node(dev, &entry.or_exit(Exit::Io, CANNOT_LIST)?)?);
+            if names.len() > MOST_HIDDEN {
+                let message =
+                    format!("the image has more than {MOST_HIDDEN} nodes of GPUs in /dev; remove them");
+                return Err(Error::new(Exit::Request, message));
             }
         }
         Ok(names)
+    }
+
+    /// Its name, if it is one.
+    fn foreign_node(&self, dev: &Dev, entry: &DirEntry) -> Result<Option<String>> {
+        // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
+        if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
+            return Ok(None);
+        }
+        let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            stat => stat.or_exit(Exit::Io, CANNOT_LIST)?,
+        };
+        let foreign = |number: &DeviceNumber| {
+            self.open.majors.owns(number.major) && !self.open.nodes.iter().any(|node| node.number == *number)
+        };
+        if device_number(&stat).filter(foreign).is_none() {
+            return Ok(None);
+        }
+        let name = entry.file_name().to_str().map_err(|_| {
+            let message = "the image has a GPU node in /dev whose name is not UTF-8; remove it";
+            Error::new(Exit::Request, message)
+        })?;
+        Ok(Some(name.to_owned()))
     }
 
     /// Looks again, through the root: the lease is there, every node is and may be opened, those of other

@@ -112,9 +112,13 @@ impl StateDir {
     /// [`Exit::NoneFree`] names who holds the lock when it was not to be had.
     pub fn lock(&self, timeout: Duration) -> Result<Locked<'_>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let lock = rustix::fs::openat(&self.fd, "lock", flags, Mode::RUSR | Mode::WUSR)
-            .or_exit(Exit::Io, || format!("cannot open {}/lock", self.path.display()))?;
-        let lock = File::from(lock);
+        let cannot = || format!("cannot open {}/lock", self.path.display());
+        let lock = match rustix::fs::openat(&self.fd, "lock", flags, Mode::RUSR | Mode::WUSR) {
+            Err(e @ Errno::ACCESS) => {
+                return Err(Error::new(Exit::Io, format!("{}: {e}; run this as root", cannot())));
+            }
+            opened => File::from(opened.or_exit(Exit::Io, cannot)?),
+        };
         if !flock_within(&lock, timeout).or_exit(Exit::Io, || "cannot lock the pool")? {
             let holder =
                 holder_of(&lock).map_or("another process".to_owned(), |pid| format!("process {pid}"));

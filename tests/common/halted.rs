@@ -44,6 +44,50 @@ impl<'h> Halted<'h> {
         self.container.host().run_hook("createRuntime", &self.state)
     }
 
+    /// How often the child that enters the container makes each of these system calls.
+    pub fn count(&self, calls: &[&str]) -> Vec<usize> {
+        let trace = self.container.dir().join("count.trace");
+        self.traced(&["-e", &format!("trace=setns,{}", calls.join(","))], &trace).wait().ok();
+        let text = fs::read_to_string(&trace).expect("the trace");
+        let child = its_lines(&text, "setns(").next().expect("a child that enters").0;
+        let by_child =
+            |call: &&str| its_lines(&text, &format!("{call}(")).filter(|(pid, _)| *pid == child).count();
+        calls.iter().map(by_child).collect()
+    }
+
+    /// Calls the hook. When its child that enters the container has made a system call for the `n`th time,
+    /// it stops, and `meanwhile` is done.
+    pub fn hook_stopped_after(&self, call: &str, n: usize, meanwhile: impl FnOnce()) -> Output {
+        const STOP: &str = "--- stopped by SIGSTOP";
+        let trace = self.container.dir().join("stop.trace");
+        let _ = fs::remove_file(&trace);
+        let inject = format!("inject={call}:signal=SIGSTOP:when={n}");
+        let hook = self.traced(&["-e", &format!("trace=setns,{call}"), "-e", &inject], &trace);
+        // The parent stops, too, if it makes the call as often.
+        for nth in 0.. {
+            for_file(&trace, "a stop", |text| its_lines(text, STOP).count() > nth);
+            let text = fs::read_to_string(&trace).expect("the trace");
+            let (pid, _) = its_lines(&text, STOP).nth(nth).expect("waited for");
+            let go_on = || kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
+            if its_lines(&text, "setns(").any(|(child, _)| child == pid) {
+                meanwhile();
+                go_on();
+                break;
+            }
+            go_on();
+        }
+        hook.wait()
+    }
+
+    /// Starts the hook under strace with these options.
+    fn traced(&self, options: &[&str], trace: &Path) -> Running {
+        let host = self.container.host();
+        let strace = ["strace", "-f", "-o", trace.to_str().expect("UTF-8")];
+        let hook = host.hook("createRuntime");
+        let hook: Vec<_> = hook.iter().map(String::as_str).collect();
+        host.view().start(&[&strace, options, &hook].concat(), self.state.as_bytes())
+    }
+
     /// Calls the hook while `meanwhile` is there, after which the host must be as it was; then judges what
     /// the container's first process would see.
     #[track_caller]
@@ -52,6 +96,12 @@ impl<'h> Halted<'h> {
         let output = self.hook();
         drop(meanwhile);
         outside.assert_is(&before, what);
+        self.judge(&output)
+    }
+
+    /// What a call of the hook comes to.
+    #[track_caller]
+    pub fn judge(&self, output: &Output) -> Outcome {
         judge(self.container.host(), output.code.expect("an exit code"), &output.stderr, || self.look())
     }
 
@@ -91,6 +141,15 @@ impl Drop for Halted<'_> {
         let _ = kill_process(Pid::from_raw(self.pid as i32).expect("a pid"), Signal::KILL);
         process.ended();
     }
+}
+
+/// The lines of strace's that begin with `what`, each with its pid.
+fn its_lines<'t>(trace: &'t str, what: &str) -> impl Iterator<Item = (i32, &'t str)> {
+    let line = move |line: &'t str| {
+        let (pid, rest) = line.split_once(' ')?;
+        Some((pid.parse().expect("a pid"), rest.trim_start()))
+    };
+    trace.lines().filter_map(line).filter(move |(_, rest)| rest.starts_with(what))
 }
 
 /// What vgpu has mounted in the mount namespace of a process, as lines of its mount table.

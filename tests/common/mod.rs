@@ -87,3 +87,25 @@ macro_rules! on_every_runtime {
         )*
     };
 }
+
+/// Two `#[test]`s of one body, a function of the cgroup layout: `v1` and `v2`.
+#[macro_export]
+macro_rules! on_v1_and_v2 {
+    ($(fn $name:ident = $body:expr;)*) => { $(
+        mod $name {
+            use super::*;
+
+            #[test]
+            #[ignore = "needs root: makes containers"]
+            fn v1() {
+                ($body)(Cgroups::V1);
+            }
+
+            #[test]
+            #[ignore = "needs root: makes containers"]
+            fn v2() {
+                ($body)(Cgroups::V2);
+            }
+        }
+    )* };
+}

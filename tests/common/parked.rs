@@ -43,6 +43,13 @@ impl<'h> Lot<'h> {
         self.park_in(id, &[id])
     }
 
+    /// The same, but its cgroup allows every device, as podman has it with uid and gid mappings.
+    pub fn park_unruled(&self, id: &str) -> Parked<'h> {
+        let cgroup = format!("{}/{}/{id}", devices(self.host), self.host.name());
+        fs::create_dir(self.host.view().path(&cgroup)).expect("a cgroup");
+        self.start(id, &cgroup)
+    }
+
     /// The same as crun does it under systemd: in a cgroup beneath the scope that systemd made for it. Both
     /// have rules, as newer versions write them.
     pub fn park_in_scope(&self, id: &str) -> Parked<'h> {
@@ -63,14 +70,18 @@ impl<'h> Lot<'h> {
             fs::create_dir(&seen).expect("a cgroup");
             deny_all(self.host, &seen);
         }
+        self.start(id, &cgroup)
+    }
+
+    fn start(&self, id: &str, cgroup: &str) -> Parked<'h> {
         let root = self.bundle.join("rootfs");
         let (park, root) = (script("park.sh"), root.to_str().expect("UTF-8").to_owned());
         let unshare = ["unshare", "--mount", "--propagation", "private", "sh"];
-        let park = [park.to_str().expect("UTF-8"), &cgroup, &root];
+        let park = [park.to_str().expect("UTF-8"), cgroup, &root];
         let process = self.host.view().start(&[&unshare[..], &park].concat(), b"");
         process.says("parked\n");
-        let bundle = self.bundle.clone();
-        Parked { host: self.host, id: id.to_owned(), bundle, cgroup: seen, process }
+        let (bundle, cgroup) = (self.bundle.clone(), self.host.view().path(cgroup));
+        Parked { host: self.host, id: id.to_owned(), bundle, cgroup, process }
     }
 }
 
@@ -111,6 +122,12 @@ impl Parked<'_> {
         self.process.pid()
     }
 
+    /// Starts a hook for it.
+    pub fn hook(&self, stage: &str) -> Running {
+        let state = if stage == "poststop" { self.stopped() } else { self.created() };
+        self.host.view().start(&self.host.hook(stage), state.as_bytes())
+    }
+
     /// The OCI state that a createRuntime hook gets.
     pub fn created(&self) -> String {
         json!({ "ociVersion": "1.0.2", "id": self.id, "status": "created", "pid": self.pid(), "bundle": self.bundle })
@@ -149,11 +166,19 @@ impl Parked<'_> {
         attached.ids.iter().map(shown).collect()
     }
 
+    /// What opening a node says in its cgroup.
+    pub fn open(&self, node: &Path) -> String {
+        let open = r#"echo 0 >"$0/cgroup.procs"; : <>"$1""#;
+        let [cgroup, node] = [&self.cgroup, node].map(|path| path.to_str().expect("UTF-8"));
+        self.host.view().run(&["sh", "-c", open, cgroup, node]).stderr
+    }
+
     /// Ends it as a runtime does: kills all that is in its cgroup, and removes that. Done again, it is nothing.
-    pub fn end(&mut self) {
-        for pid in processes(&self.cgroup) {
+    pub fn end(&self) {
+        for pid in cgroup::processes(&self.cgroup) {
+            let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process id");
             // One that has ended meanwhile is as good.
-            let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+            let _ = kill_process(pid, Signal::KILL);
         }
         cgroup::empty(&self.cgroup);
         match fs::remove_dir(&self.cgroup) {
@@ -161,9 +186,4 @@ impl Parked<'_> {
             _ => {}
         }
     }
-}
-
-fn processes(cgroup: &Path) -> Vec<i32> {
-    let procs = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    procs.lines().filter_map(|pid| pid.parse().ok()).collect()
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::command::Running;
+use super::command::{Running, program};
 use super::host::Host;
 use super::wait::{Process, for_file};
 
@@ -69,11 +69,16 @@ pub struct Hit {
     pub reached: bool,
 }
 
-/// The calls of an undisturbed run of a hook, in the order in which they are entered, which must end with this
-/// exit code. Without execve, which comes before the program, and so is not its own.
+/// The calls of an undisturbed run of a hook, which must end with this exit code.
 pub fn calls(host: &Host, stage: &str, state: &str, code: i32) -> Vec<Call> {
     let log = new_log(host);
     start(host, &["-f"], &log, stage, state).wait().exits(code);
+    read(&log)
+}
+
+/// The calls in a log of `strace -f` of a hook, in the order in which they are entered. Without execve, which
+/// comes before the program, and so is not its own.
+pub fn read(log: &Path) -> Vec<Call> {
     let text = fs::read_to_string(log).expect("strace's log");
     let mut calls: Vec<Call> = Vec::new();
     let hook = text.split(' ').next().expect("a process id");
@@ -84,30 +89,51 @@ pub fn calls(host: &Host, stage: &str, state: &str, code: i32) -> Vec<Call> {
             continue;
         };
         let who = if pid == hook { Who::Hook } else { Who::Child };
-        let nth = 1 + calls.iter().filter(|call| call.who == who && call.name == name).count();
+        let nth = 1 + count(&calls, who, name);
         let begins = who == Who::Hook && name == "read" && arguments.starts_with("0,");
         let in_main = begins || calls.last().is_some_and(|call| call.in_main);
         calls.push(Call { who, name: name.to_owned(), nth, in_main });
     }
-    assert!(calls.iter().any(|call| call.in_main), "no call of the hook in:\n{text}");
+    assert!(calls.iter().any(|call| call.in_main), "no call of a hook's in:\n{text}");
     calls.retain(|call| call.name != "execve");
     calls
 }
 
+fn count(calls: &[Call], who: Who, name: &str) -> usize {
+    calls.iter().filter(|call| call.who == who && call.name == name).count()
+}
+
+impl Call {
+    /// Can a rule for all of a hook's processes reach it, or does the hook itself pass its number first?
+    pub fn is_reached_first(&self, calls: &[Call]) -> bool {
+        self.who == Who::Hook || self.nth > count(calls, Who::Hook, &self.name)
+    }
+}
+
+/// The options of strace with which a call meets a fault.
+fn options(call: &Call, nth: usize, fault: Fault) -> [String; 4] {
+    ["-e".to_owned(), format!("trace={}", call.name), "-e".to_owned(), fault.rule(&call.name, nth)]
+}
+
+/// The command line that a hook's own is put behind to be traced, and hit.
+pub fn prefix(log: &Path, hit: Option<(&Call, Fault)>) -> Vec<String> {
+    let strace = program("strace");
+    let strace = [strace.to_str().expect("UTF-8"), "-q", "-f", "-o", log.to_str().expect("UTF-8")];
+    let rule = hit.map(|(call, fault)| options(call, call.nth, fault));
+    strace.map(str::to_owned).into_iter().chain(rule.into_iter().flatten()).collect()
+}
+
 /// Runs a hook, one of whose `calls` meets `fault`.
 pub fn hit(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, fault: Fault) -> Hit {
-    let of_hook = calls.iter().filter(|other| other.who == Who::Hook && other.name == call.name).count();
-    if call.who == Who::Child && call.nth <= of_hook {
+    if !call.is_reached_first(calls) {
         return hit_child(host, stage, state, calls, call, fault);
     }
     // A hook that fails waits for its child; one that is killed does not, but strace does if it knows the child.
     let follow = call.who == Who::Child || fault == Fault::Killed;
-    let rule = fault.rule(&call.name, call.nth);
-    let trace = format!("trace={}", call.name);
+    let rule = options(call, call.nth, fault);
+    let rule = rule.iter().map(String::as_str).chain(follow.then_some("-f"));
     let log = new_log(host);
-    let options = ["-e", &trace, "-e", &rule, "-f"];
-    let options = if follow { &options[..] } else { &options[..4] };
-    let output = start(host, options, &log, stage, state).wait();
+    let output = start(host, &rule.collect::<Vec<_>>(), &log, stage, state).wait();
     Hit { code: output.code, stderr: output.stderr, reached: was_hit(&log) }
 }
 
@@ -116,15 +142,14 @@ fn hit_child(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call,
     let (hook, child) = stopped_at(host, stage, state, "setns");
     let entered =
         calls.iter().position(|call| call.who == Who::Child && call.name == "setns").expect("setns");
-    let of_child =
-        |calls: &[Call]| calls.iter().filter(|c| c.who == Who::Child && c.name == call.name).count();
-    let before = of_child(&calls[..=entered]);
+    let before = count(&calls[..=entered], Who::Child, &call.name);
     assert!(before < call.nth, "{call:?} comes before the child has entered the container");
     let log = new_log(host);
-    let rule = fault.rule(&call.name, call.nth - before);
-    let (trace, pid) = (format!("trace={}", call.name), child.to_string());
-    let log_str = log.to_str().expect("UTF-8");
-    let strace = host.view().start(&["strace", "-o", log_str, "-e", &trace, "-e", &rule, "-p", &pid], b"");
+    let (log_str, pid) = (log.to_str().expect("UTF-8"), child.to_string());
+    let rule = options(call, call.nth - before, fault);
+    let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
+    let strace = [&["strace", "-o", log_str, "-p", &pid], &rule[..]].concat();
+    let strace = host.view().start(&strace, b"");
     for_file(strace.stderr_file(), "strace to attach", |said| said.contains(" attached"));
     send(child, Signal::CONT);
     let output = hook.wait();
@@ -165,12 +190,14 @@ fn start(host: &Host, options: &[&str], log: &Path, stage: &str, state: &str) ->
     host.view().start(&[&["strace", "-q", "-o", log], options, &hook].concat(), state.as_bytes())
 }
 
-fn new_log(host: &Host) -> PathBuf {
+/// A file for a log, that is not there yet.
+pub fn new_log(host: &Host) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     host.dir().join(format!("output/{}.strace", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-fn was_hit(log: &Path) -> bool {
+/// Did a call in the log meet its fault?
+pub fn was_hit(log: &Path) -> bool {
     let text = fs::read_to_string(log).expect("strace's log");
     text.contains("(INJECTED)") || text.contains("+++ killed by SIGKILL +++")
 }
