@@ -644,16 +644,17 @@ fn r19_mount_points_that_are_removed_while_the_hook_runs() {
     outside.assert_is(&before, "removing");
 }
 
-/// Starts on one root file system leave what the first one left: empty mount points where the image's own
-/// `/dev` is used; nothing where the runtime mounts a tmpfs there.
+/// Starts on one root file system leave what the first one left: an empty directory for the driver's files, and
+/// empty mount points where the image's own `/dev` is used.
 fn r13_fifty_starts_on_one_root(runtime: Runtime) {
     let host = Host::new(Cgroups::V1);
     // Placement is deterministic: the GPU with the first UUID.
     let gpu = format!("dev/{}", &host.gpus[0].node()[5..]);
-    let mut mount_points =
-        ["dev/nvidia-uvm", "dev/nvidia-uvm-tools", &gpu, "dev/nvidiactl", "dev/vgpu"].map(Path::new);
-    mount_points.sort();
-    for (change, leaves) in [(without_dev as fn(&mut Value), &mount_points[..]), (with_dev, &[])] {
+    let files = ["usr/local", "usr/local/nvidia"].map(Path::new);
+    let nodes = ["dev/nvidia-uvm", "dev/nvidia-uvm-tools", &gpu, "dev/nvidiactl", "dev/vgpu"].map(Path::new);
+    let mut both = [&nodes[..], &files].concat();
+    both.sort();
+    for (change, leaves) in [(without_dev as fn(&mut Value), &both[..]), (with_dev, &files)] {
         // What the runtime itself leaves does not count.
         let first = host.container(runtime).no_hooks().args(&["true"]).tweak(change).build();
         first.run().ok();

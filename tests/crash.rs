@@ -191,7 +191,7 @@ fn errors(name: &str) -> &'static [&'static str] {
         "read" => &["EIO", "EINTR"],
         "open" | "openat" => &["EMFILE", "EIO"],
         "openat2" => &["EMFILE", "EAGAIN"],
-        "mkdir" | "mkdirat" | "mknodat" | "renameat" => &["ENOSPC", "EPERM"],
+        "mkdir" | "mkdirat" | "mknodat" | "symlinkat" | "renameat" => &["ENOSPC", "EPERM"],
         "flock" => &["ENOLCK", "EINTR"],
         "clone3" => &["EAGAIN", "ENOMEM"],
         "bpf" | "fsopen" | "fsconfig" | "fsmount" | "open_tree" | "mount_setattr" | "move_mount"

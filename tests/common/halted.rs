@@ -112,7 +112,9 @@ impl<'h> Halted<'h> {
     /// Unmounts all that the hook has mounted.
     pub fn undo(&self) {
         let mounts = mounted_by_vgpu(self.pid);
-        let paths: Vec<_> = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path")).collect();
+        let paths = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path"));
+        // What was mounted last may be on what was mounted before.
+        let paths: Vec<_> = paths.rev().collect();
         if !paths.is_empty() {
             self.enter(&[&["umount"], &paths[..]].concat()).ok();
         }
@@ -156,9 +158,10 @@ fn its_lines<'t>(trace: &'t str, what: &str) -> impl Iterator<Item = (i32, &'t s
 pub fn mounted_by_vgpu(pid: u32) -> Vec<String> {
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("mountinfo");
     let its = |line: &&str| {
-        let name = Path::new(line.split(' ').nth(4).expect("a path")).file_name();
-        let name = name.unwrap_or_default().to_string_lossy();
-        name == "vgpu" || name.starts_with("nvidia")
+        let path = Path::new(line.split(' ').nth(4).expect("a path"));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let of_driver = path.components().any(|part| part.as_os_str() == "nvidia");
+        name == "vgpu" || name.starts_with("nvidia") || of_driver
     };
     mounts.lines().filter(its).map(str::to_owned).collect()
 }

@@ -28,6 +28,7 @@ pub mod bundle;
 pub mod cgroup;
 pub mod command;
 pub mod container;
+pub mod driver;
 pub mod halted;
 pub mod host;
 pub mod leases;
