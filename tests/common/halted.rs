@@ -112,9 +112,9 @@ impl<'h> Halted<'h> {
     /// Unmounts all that the hook has mounted.
     pub fn undo(&self) {
         let mounts = mounted_by_vgpu(self.pid);
-        let paths = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path"));
-        // What was mounted last may be on what was mounted before.
-        let paths: Vec<_> = paths.rev().collect();
+        let mut paths: Vec<_> = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path")).collect();
+        // What is mounted on another mount first.
+        paths.sort_by(|a, b| b.cmp(a));
         if !paths.is_empty() {
             self.enter(&[&["umount"], &paths[..]].concat()).ok();
         }
