@@ -95,6 +95,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         &Entry {
             container: &container,
             root: &root,
+            read_only: bundle.root_is_read_only(),
             mount_label: bundle.mount_label(),
             birth,
             allow_other_access: pool.policy.allow_other_access,

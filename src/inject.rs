@@ -1,5 +1,6 @@
 //! What the kernel must be told so that a container has what its plan says.
 
+mod cache;
 pub mod cgroup_v1;
 pub mod cgroup_v2;
 pub mod child;

@@ -11,6 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
+use super::cache::Merged;
 use super::live::{beneath, mount_id};
 use super::mounts::MountTable;
 use super::tmpfs;
@@ -32,7 +33,7 @@ pub(super) struct OpenFile {
 }
 
 /// Which file it is, wherever it is mounted: device and inode.
-type Id = (u64, u64);
+pub(super) type Id = (u64, u64);
 
 /// Joins each file of a plan with the descriptor that was opened when it was found.
 pub(super) fn open(planned: Vec<File>, found: Vec<DriverFile>) -> Result<Vec<OpenFile>> {
@@ -54,6 +55,14 @@ pub(super) struct Detached<'a> {
     /// One for each file.
     clones: Vec<OwnedFd>,
     tmpfs: Option<OwnedFd>,
+    /// The host's `/proc`.
+    proc: OwnedFd,
+}
+
+/// What was found in the container, and may be used: the directory for the files, and the linker cache, if any.
+pub(super) struct Target {
+    dir: OwnedFd,
+    cache: Option<Merged>,
 }
 
 /// Where it goes: the container's root and what is mounted in there.
@@ -62,6 +71,8 @@ pub(super) struct Place<'a> {
     pub root_mount: u64,
     pub mounts: &'a MountTable,
     pub ids: RootIds,
+    /// Is the root file system a writable layer of the container's own?
+    pub own_layer: bool,
 }
 
 impl<'a> Detached<'a> {
@@ -69,39 +80,43 @@ impl<'a> Detached<'a> {
     pub fn new(files: &'a [OpenFile], ids: RootIds, label: Option<&str>) -> Result<Self> {
         let cannot = || "cannot make the tmpfs for /usr/local/nvidia (Linux 5.12 or later is needed)";
         let make = || tmpfs::detached(ids, label).or_exit(Exit::Io, cannot);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let proc = rustix::fs::open("/proc", flags, Mode::empty());
         Ok(Self {
+            proc: proc.or_exit(Exit::Io, || "cannot open /proc")?,
             files,
             clones: files.iter().map(clone).collect::<Result<_>>()?,
             tmpfs: (!files.is_empty()).then(make).transpose()?,
         })
     }
 
-    /// `/usr/local/nvidia` beneath the root, made where there is none; none where nothing goes there. Links in
-    /// the image lead there as they do inside, but the directory itself must be one.
-    pub fn mount_point(&self, container: &Place) -> Result<Option<OwnedFd>> {
-        if self.tmpfs.is_none() {
+    /// Looks for a place for all of it, and makes the directory; none where nothing is to be brought in.
+    pub fn target(&self, container: &Place) -> Result<Option<Target>> {
+        if self.files.is_empty() {
             return Ok(None);
         }
-        let usr = container.directory(container.root, "", "usr")?;
-        let local = container.directory(&usr, "usr", "usr/local")?;
-        container.may_hold(&local, "usr/local")?;
-        container.make(&local, PLACE)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = done(openat(&local, name(PLACE), flags, Mode::empty()), PLACE, "open")?;
-        if mount_id(&place)? != mount_id(&local)? {
-            let message = "something is mounted at the container's /usr/local/nvidia already; leave it out";
-            return Err(Error::new(Exit::Request, message));
-        }
-        Ok(Some(place))
+        let planned: Vec<&File> = self.files.iter().map(|file| &file.file).collect();
+        let cache = Merged::new(container, &planned, &self.proc)?;
+        Ok(Some(Target { cache, dir: mount_point(container)? }))
     }
 
     /// Mounts all of it.
-    pub fn attach(&self, place: &Option<OwnedFd>, ids: RootIds) -> Result<()> {
-        let (Some(tmpfs), Some(place)) = (&self.tmpfs, place) else { return Ok(()) };
-        self.furnish(tmpfs, ids).or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
+    pub fn attach(&self, target: Option<Target>, container: &Place) -> Result<()> {
+        let (Some(tmpfs), Some(target)) = (&self.tmpfs, target) else { return Ok(()) };
+        self.furnish(tmpfs, container.ids)
+            .or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
+        if let Some(cache) = &target.cache {
+            cache.stage(tmpfs, container.ids)?;
+        }
         sys::mount::set_private_with(tmpfs, libc::MOUNT_ATTR_RDONLY, 0)
             .or_exit(Exit::Io, || "cannot make /usr/local/nvidia read-only")?;
-        move_onto(tmpfs, place).or_exit(Exit::Io, || "cannot mount the container's /usr/local/nvidia")?;
+        move_onto(tmpfs, &target.dir)
+            .or_exit(Exit::Io, || "cannot mount the container's /usr/local/nvidia")?;
+        self.attach_files(tmpfs)?;
+        target.cache.map_or(Ok(()), |cache| cache.attach(container, tmpfs))
+    }
+
+    fn attach_files(&self, tmpfs: &OwnedFd) -> Result<()> {
         for (file, clone) in self.files.iter().zip(&self.clones) {
             let path = file.path(&file.file.name);
             let target =
@@ -164,6 +179,22 @@ impl OpenFile {
     }
 }
 
+/// `/usr/local/nvidia` beneath the root, made where there is none. Links in the image lead there as they do
+/// inside, but the directory itself must be one.
+fn mount_point(container: &Place) -> Result<OwnedFd> {
+    let usr = container.directory(container.root, "", "usr")?;
+    let local = container.directory(&usr, "usr", "usr/local")?;
+    container.may_hold(&local, "usr/local")?;
+    container.make(&local, PLACE)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let place = done(openat(&local, name(PLACE), flags, Mode::empty()), PLACE, "open")?;
+    if mount_id(&place)? != mount_id(&local)? {
+        let message = "something is mounted at the container's /usr/local/nvidia already; leave it out";
+        return Err(Error::new(Exit::Request, message));
+    }
+    Ok(place)
+}
+
 impl Place<'_> {
     /// The directory at `path` beneath the root, wherever links lead there. Where there is none it is made, in
     /// `parent`, which is at `above`.
@@ -187,10 +218,10 @@ impl Place<'_> {
     }
 
     /// May a directory be made, or something mounted, in this one?
-    fn may_hold(&self, dir: &OwnedFd, path: &str) -> Result<()> {
+    pub fn may_hold(&self, dir: &OwnedFd, path: &str) -> Result<()> {
         self.mounts.may_hold(mount_id(dir)?, self.root_mount).map_err(|reason| {
             let message = format!(
-                "the driver's files go to the container's /usr/local/nvidia, and /{path} {reason}; leave that bind mount or propagation out"
+                "the driver's files go below the container's /{path}, which {reason}; leave that bind mount or propagation out"
             );
             Error::new(Exit::Request, message)
         })
@@ -213,12 +244,12 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-fn move_onto(mount: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
+pub(super) fn move_onto(mount: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, c"", target, c"", flags)
 }
 
-fn id(fd: impl AsFd) -> Result<Id, Errno> {
+pub(super) fn id(fd: impl AsFd) -> Result<Id, Errno> {
     rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
 }
 

@@ -134,6 +134,8 @@ pub struct Entry<'a> {
     pub container: &'a Container,
     /// Its root file system's path on the host.
     pub root: &'a Path,
+    /// Is that to be read-only for it?
+    pub read_only: bool,
     /// Its SELinux label.
     pub mount_label: Option<&'a str>,
     /// How the child gets into its cgroup.
@@ -156,6 +158,7 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         mounts: entry.container.mounts()?,
         root: Root::open(entry.root)?,
         ids,
+        read_only: entry.read_only,
         allow_other_access: entry.allow_other_access,
         // Only a child that is in the container's cgroup can read back what that allows.
         read_back_access: !matches!(entry.birth, Birth::Beside),
@@ -255,6 +258,7 @@ struct Inside<'a> {
     mounts: MountTable,
     root: Root,
     ids: RootIds,
+    read_only: bool,
     allow_other_access: bool,
     read_back_access: bool,
 }
@@ -273,10 +277,16 @@ impl Inside<'_> {
         let lease = match self.attached(&dev, root_mount)? {
             Some(lease) => lease,
             None => {
-                let container = files::Place { root: &root, root_mount, mounts: &self.mounts, ids: self.ids };
-                let place = self.files.mount_point(&container)?;
+                let container = files::Place {
+                    root: &root,
+                    root_mount,
+                    mounts: &self.mounts,
+                    ids: self.ids,
+                    own_layer: !self.read_only && self.mounts.is_writable_overlay(root_mount),
+                };
+                let target = self.files.target(&container)?;
                 let lease = self.attach_all(&dev)?;
-                self.files.attach(&place, self.ids)?;
+                self.files.attach(target, &container)?;
                 lease
             }
         };

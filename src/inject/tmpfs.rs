@@ -11,7 +11,7 @@ use rustix::mount::{
 
 use crate::container::RootIds;
 
-/// Makes an empty one of at most 1 MiB that belongs to the container's root and carries the container's
+/// Makes an empty one of at most 32 MiB (a merged linker cache is in one) that belongs to the container's root and carries the container's
 /// SELinux label (where the host has SELinux).
 ///
 /// # Errors
@@ -20,7 +20,7 @@ pub(super) fn detached(ids: RootIds, label: Option<&str>) -> io::Result<OwnedFd>
     let fs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(fs.as_fd(), "source", "vgpu")?;
     fsconfig_set_string(fs.as_fd(), "mode", "0755")?;
-    fsconfig_set_string(fs.as_fd(), "size", "1m")?;
+    fsconfig_set_string(fs.as_fd(), "size", "32m")?;
     fsconfig_set_string(fs.as_fd(), "uid", ids.uid.to_string())?;
     fsconfig_set_string(fs.as_fd(), "gid", ids.gid.to_string())?;
     if let Some(label) = label.filter(|_| Path::new("/sys/fs/selinux/enforce").exists()) {
