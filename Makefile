@@ -1,6 +1,7 @@
-# `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it; each installs what it misses.
+# `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it; each
+# installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual).
-.PHONY: demo install lint test
+.PHONY: bench demo install lint test
 
 PREFIX = /usr
 DESTDIR =
@@ -42,3 +43,8 @@ test:
 	@echo 'Left out, because they need root:'
 	@cargo test --workspace --locked --quiet -- --ignored --list --format terse 2>/dev/null | grep ': test$$'
 endif
+
+# Nothing passes or fails: tables of what the hook costs. Wants root, and a machine that does nothing else.
+bench:
+	tests/setup.sh bench
+	cargo bench --locked --bench figures

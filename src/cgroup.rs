@@ -11,6 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::files;
 use crate::types::Invalid;
 
 /// Which kind of cgroup rules devices on this host.
@@ -184,8 +185,7 @@ pub fn of_process(proc_dir: BorrowedFd<'_>, hierarchy: Hierarchy) -> Result<Cgro
     let text =
         read(proc_dir, "cgroup").or_exit(Exit::Io, || "cannot read the container's /proc/<pid>/cgroup")?;
     let path = parse(&text, hierarchy).map_err(|e| e.context("the container's /proc/<pid>/cgroup"))?;
-    let own =
-        std::fs::read_to_string("/proc/self/cgroup").or_exit(Exit::Io, || "cannot read /proc/self/cgroup")?;
+    let own = files::of_proc("/proc/self/cgroup")?;
     let own = parse(&own, hierarchy).map_err(|e| e.context("/proc/self/cgroup"))?;
     if path.holds(&own) {
         let message = format!(
@@ -375,9 +375,8 @@ pub(crate) fn open(dir: BorrowedFd<'_>, name: &str, flags: OFlags) -> io::Result
 
 /// Reads a file of an opened directory.
 pub(crate) fn read(dir: BorrowedFd<'_>, name: &str) -> io::Result<String> {
-    let mut text = String::new();
-    open(dir, name, OFlags::RDONLY)?.read_to_string(&mut text)?;
-    Ok(text)
+    let bytes = files::whole(open(dir, name, OFlags::RDONLY)?, files::PAGE)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 #[cfg(test)]

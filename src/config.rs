@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{Error, Exit, OrExit, Result};
+use crate::files;
 use crate::gpu::Gpu;
 use crate::trust::open_trusted;
 use crate::types::{Bytes, GpuUuid, PciAddress, Percent, TypeName, VgpuId};
@@ -33,6 +34,9 @@ pub const SAMPLE: &str = include_str!("../config/pool.toml");
 
 /// The largest pool file that is read, in bytes. A thousand GPUs need a tenth of it.
 const MAX_SIZE: u64 = 1 << 20;
+
+/// What most pool files fit in, in bytes.
+const USUAL: usize = 8 << 10;
 
 /// pool.toml as written: checked in itself, not yet held against the host's GPUs.
 #[derive(Clone, Debug, PartialEq)]
@@ -206,8 +210,8 @@ pub fn load(path: &Path) -> Result<String> {
 /// [`Exit::PoolFile`] when it is larger than 1 MiB or no UTF-8, [`Exit::Io`] when it cannot be read.
 pub fn text_of(file: File, path: &Path) -> Result<String> {
     let shown = path.display();
-    let mut bytes = Vec::with_capacity(8 << 10);
-    file.take(MAX_SIZE + 1).read_to_end(&mut bytes).or_exit(Exit::Io, || format!("cannot read {shown}"))?;
+    let bytes =
+        files::whole(file.take(MAX_SIZE + 1), USUAL).or_exit(Exit::Io, || format!("cannot read {shown}"))?;
     if bytes.len() as u64 > MAX_SIZE {
         let line = format!("{shown} is larger than 1 MiB, so it is not a pool file; see `--config`");
         return Err(Error::new(Exit::PoolFile, line));

@@ -1,12 +1,12 @@
 //! The created container as the kernel shows it: everything read through one descriptor of `/proc/<pid>`,
 //! which stays with that process even when the pid is used again. Changes nothing.
 
-use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, Exit, OrExit, Result};
+use crate::files;
 use crate::inject::mounts::MountTable;
 
 /// The container's first process.
@@ -86,9 +86,8 @@ impl Container {
     }
 
     fn read(&self, name: &str) -> Result<String> {
-        let mut bytes = Vec::new();
-        std::fs::File::from(self.open_below(name)?)
-            .read_to_end(&mut bytes)
+        let file = std::fs::File::from(self.open_below(name)?);
+        let bytes = files::whole(file, files::PAGE)
             .or_exit(Exit::Io, || format!("cannot read /proc/{}/{name}", self.pid))?;
         // Names of processes and mount points may be any bytes; the parts that matter here are ASCII.
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -13,6 +13,7 @@ use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
 use crate::driver::{self, Capabilities};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::files;
 use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
 use crate::inject::live::{self, Entry};
 use crate::oci::{Bundle, State};
@@ -68,6 +69,10 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let host = Host::look(&pool, pool_file, &state_dir)?;
     let want = request.want(&pool.request, &host.offered(&pool))?;
     let rules = bundle.device_rules()?;
+    if bundle.joins_mount_namespace() {
+        let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
+        return Err(Error::new(Exit::Request, message).remedy("give it one of its own (linux.namespaces)"));
+    }
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
     }
@@ -136,15 +141,16 @@ fn poststop(pool_file: &Path, state: &State) -> Result<()> {
 /// The largest config.json that is read, in bytes: many times what engines write.
 const CONFIG_LIMIT: u64 = 64 << 20;
 
+/// What most of them fit in, in bytes: a seccomp profile alone has 10 kB and more.
+const CONFIG_USUAL: usize = 32 << 10;
+
 fn read_config_json(bundle: &Path) -> Result<Vec<u8>> {
     let path = bundle.join("config.json");
     let cannot = || format!("cannot read {}", quoted(&path.to_string_lossy()));
     // A FIFO must not hold the hook up; for a regular file O_NONBLOCK means nothing.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(&path, flags, Mode::empty()).or_exit(Exit::Request, cannot)?;
-    let mut json = Vec::new();
-    File::from(file).take(CONFIG_LIMIT).read_to_end(&mut json).or_exit(Exit::Request, cannot)?;
-    Ok(json)
+    files::whole(File::from(file).take(CONFIG_LIMIT), CONFIG_USUAL).or_exit(Exit::Request, cannot)
 }
 
 fn may_ask(found: &Found, pool: &PoolFile) -> bool {
@@ -153,8 +159,7 @@ fn may_ask(found: &Found, pool: &PoolFile) -> bool {
 
 /// In a user namespace there is no right to open devices for anybody, nor to enter what root has made.
 fn is_rootless() -> Result<bool> {
-    let map = std::fs::read_to_string("/proc/self/uid_map")
-        .or_exit(Exit::Io, || "cannot read /proc/self/uid_map")?;
+    let map = files::of_proc("/proc/self/uid_map")?;
     let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
     Ok(!initial || !rustix::process::geteuid().is_root())
 }

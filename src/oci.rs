@@ -116,6 +116,15 @@ struct Linux<'a> {
     devices: Option<Vec<Device>>,
     mount_label: Option<String>,
     cgroups_path: Option<String>,
+    namespaces: Option<Vec<Namespace>>,
+}
+
+/// `linux.namespaces[]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Namespace {
+    r#type: String,
+    path: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -211,6 +220,15 @@ impl<'a> Bundle<'a> {
         root.ok_or_else(|| Error::new(Exit::Request, "the bundle's config.json has no root.path"))
     }
 
+    /// Is its mount namespace one that is there already? Then others see what is mounted in it, and it is
+    /// still there when the container is gone.
+    pub fn joins_mount_namespace(&self) -> bool {
+        let mut namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces).flatten();
+        namespaces.any(|namespace| {
+            namespace.r#type == "mount" && namespace.path.as_ref().is_some_and(|path| !path.is_empty())
+        })
+    }
+
     /// A sandbox ("pause") container holds a pod's namespaces and runs nothing of its own, yet gets the
     /// pod's annotations. CRI-O and containerd each mark it in their own way.
     pub fn is_sandbox(&self) -> bool {
@@ -303,6 +321,19 @@ mod tests {
         assert_eq!(texts, ["a *:* rwm", "c 1:3 rwm", "b 8:* r"]);
         let bad = br#"{"linux":{"resources":{"devices":[{"allow":true,"type":"c","major":-7}]}}}"#;
         assert_eq!(Bundle::parse(bad).unwrap().device_rules().unwrap_err().exit, Exit::Request);
+    }
+
+    #[test]
+    fn a_mount_namespace_with_a_path_is_joined() {
+        for (namespaces, joins) in [
+            ("null", false),
+            (r#"[{"type":"pid","path":"/p"},{"type":"mount"}]"#, false),
+            (r#"[{"type":"mount","path":""},{"type":"mount","path":null}]"#, false),
+            (r#"[{"type":"mount","path":"/proc/1/ns/mnt"}]"#, true),
+        ] {
+            let json = format!(r#"{{"linux":{{"namespaces":{namespaces}}}}}"#);
+            assert_eq!(Bundle::parse(json.as_bytes()).unwrap().joins_mount_namespace(), joins, "{json}");
+        }
     }
 
     #[test]

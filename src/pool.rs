@@ -68,12 +68,12 @@ struct Budget<'a> {
 
 impl<'a> Budget<'a> {
     fn new(cut: &'a CutGpu, leases: &[Lease]) -> Self {
-        let held: Vec<&Held> = leases.iter().flat_map(|lease| &lease.vgpus).collect();
-        let here = || held.iter().filter(|held| held.id.gpu == cut.gpu.uuid);
+        let held = leases.iter().flat_map(|lease| &lease.vgpus);
+        let held: Vec<&Held> = held.filter(|held| held.id.gpu == cut.gpu.uuid).collect();
         Self {
             cut,
-            memory: here().map(|held| held.memory.0).sum(),
-            compute: here().map(|held| held.compute.get()).sum(),
+            memory: held.iter().map(|held| held.memory.0).sum(),
+            compute: held.iter().map(|held| held.compute.get()).sum(),
             idle: cut.vgpus.iter().filter(|vgpu| !held.iter().any(|held| held.id == vgpu.id)).collect(),
             taken: 0,
         }

@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use common::bundle::without_dev;
 use common::container::Container;
 use common::host::{Host, MAJOR, MEMORY, make_node};
 use common::parked::Lot;
@@ -141,10 +142,4 @@ fn a_node_in_the_images_dev_is_covered() {
         let sees = probe::parse(&container.run().ok().stdout);
         assert_sees_its_lease(&container, &sees, 1);
     }
-}
-
-/// `/dev` and all that is below it are not mounted.
-fn without_dev(config: &mut serde_json::Value) {
-    let mounts = config["mounts"].as_array_mut().expect("mounts");
-    mounts.retain(|mount| !mount["destination"].as_str().expect("a destination").starts_with("/dev"));
 }

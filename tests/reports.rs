@@ -8,17 +8,23 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use common::attack::{Outcome, Outside, RUNTIMES, attacked, link, meddle, targets};
+use common::bundle::{bind, copied_up, mounts, with_dev, without_dev};
 use common::cgroup;
 use common::container::{Builder, Container};
-use common::host::{Gpu, Host, MAJOR, make_dir};
+use common::halted::{Halted, mounted_by_vgpu};
+use common::host::{Gpu, Host, MAJOR, make_dir, make_node};
 use common::leases::{
     asking, assert_free, assert_refused, assert_taken_by, holders, host_with_one_vgpu, one_vgpu,
 };
+use common::meddler::Meddler;
 use common::probe::{self, Opened};
 use common::runtime::{Runtime, Step, WITH_BUNDLE};
 use common::sees::{PATHS, assert_sees_its_lease, nodes, smuggled};
+use common::snapshot::Snapshot;
 use common::view::Cgroups;
 use common::wait::{Process, for_file};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
 /// podman 17935: with `--restart`, the poststop of the old run comes when the container is running again. It
@@ -391,6 +397,121 @@ fn state_file(host: &Host) -> Value {
     serde_json::from_str(&fs::read_to_string(path).expect("a state file")).expect("JSON")
 }
 
+/// nvidia-container-toolkit 697: the host's mounts multiplied under shared propagation. Here the root is on a mount
+/// that is shared, with all that config.json may say about it, and the host's mount table stays as it was.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r12_shared_propagation() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    for (n, propagation) in
+        ["", "private", "slave", "shared", "rprivate", "rslave", "rshared"].iter().enumerate()
+    {
+        let runtime = RUNTIMES[n % 2];
+        let container = attacked(&host, runtime)
+            .furnish(|root| {
+                let root = root.to_str().expect("UTF-8");
+                outside.mount(&["--bind", root, root]);
+                outside.mount(&["--make-shared", root]);
+            })
+            .tweak(|config| {
+                if !propagation.is_empty() {
+                    config["linux"]["rootfsPropagation"] = json!(propagation);
+                }
+            })
+            .build();
+        let what = format!("{runtime:?}: {propagation:?}");
+        assert_eq!(outside.attack(&container, &what), Outcome::Started, "{what}");
+    }
+}
+
+/// The same when the driver's nodes are on a mount that is shared: what goes into a container has no part in that.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r12_every_mount_is_private() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let driver = host.driver_root().to_str().expect("UTF-8").to_owned();
+    outside.mount(&["--bind", &driver, &driver]);
+    outside.mount(&["--make-shared", &driver]);
+    let before = outside.world();
+    for runtime in RUNTIMES {
+        let container = host
+            .container(runtime)
+            .annotation("vgpu.count", "1")
+            .furnish(|root| make_node(&root.join("dev/gpu"), MAJOR, 9))
+            .tweak(without_dev)
+            .build();
+        container.up().ok();
+        let mut mounts = mounted_by_vgpu(container.pid());
+        mounts.extend(mount_at(container.pid(), "/dev/gpu"));
+        // The lease, three control nodes, the GPU, what covers the other one, and two libraries in their tmpfs.
+        assert_eq!(mounts.len(), 9, "{mounts:#?}");
+        for line in &mounts {
+            let mut fields = line.split(' ').skip(4);
+            let (at, options) = (fields.next().expect("a path"), fields.next().expect("options"));
+            let node = at.starts_with("/dev/nvidia");
+            let library = at.starts_with("/usr/local/nvidia/lib64/");
+            let expected = if node { "rw,nosuid,noexec" } else { "ro,nosuid,nodev" };
+            assert!(options.starts_with(expected), "{line}");
+            assert_ne!(options.contains("noexec"), library, "{line}");
+            assert_eq!(fields.next(), Some("-"), "shared or a slave: {line}");
+        }
+        outside.assert_is(&before, "while it runs");
+        container.down().ok();
+        outside.assert_is(&before, "after it has run");
+    }
+}
+
+/// The line of a process's mount table for this place.
+fn mount_at(pid: u32, place: &str) -> Option<String> {
+    let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("mountinfo");
+    mounts.lines().find(|line| line.split(' ').nth(4) == Some(place)).map(str::to_owned)
+}
+
+/// Seen in nvidia-container-runtime: each start leaves files in the root file system. Here all starts on one leave
+/// what the first one left: empty mount points where the image's own `/dev` is used (docs/files.md lists them);
+/// nothing where the runtime mounts a tmpfs there.
+fn r13_fifty_starts_on_one_root(runtime: Runtime) {
+    let host = Host::new(Cgroups::V1);
+    // Placement is deterministic: the GPU with the first UUID.
+    let gpu = format!("dev/{}", &host.gpus[0].node()[5..]);
+    let files = ["usr/local", "usr/local/nvidia"].map(Path::new);
+    let nodes = ["dev/nvidia-uvm", "dev/nvidia-uvm-tools", &gpu, "dev/nvidiactl", "dev/vgpu"].map(Path::new);
+    let mut both = [&nodes[..], &files].concat();
+    both.sort();
+    for (change, leaves) in [(without_dev as fn(&mut Value), &both[..]), (with_dev, &files)] {
+        // What the runtime itself leaves does not count.
+        let first = host.container(runtime).no_hooks().args(&["true"]).tweak(change).build();
+        first.run().ok();
+        let start =
+            || attacked(&host, runtime).on_root(first.root()).read_only().tweak(change).build().run().ok();
+        let before = Snapshot::of(first.root());
+        start();
+        let after_one = Snapshot::of(first.root());
+        assert_eq!(after_one.new_since(&before), leaves);
+        for left in leaves.iter().map(|left| first.root().join(left)).filter(|left| left.is_file()) {
+            assert_eq!(fs::metadata(&left).expect("metadata").len(), 0, "{left:?}");
+        }
+        for _ in 1..50 {
+            start();
+        }
+        assert_eq!(Snapshot::of(first.root()).new_since(&after_one), [""; 0].map(Path::new));
+    }
+}
+
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r13_fifty_starts_on_one_root_of_runc() {
+    r13_fifty_starts_on_one_root(Runtime::Runc);
+}
+
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r13_fifty_starts_on_one_root_of_crun() {
+    r13_fifty_starts_on_one_root(Runtime::Crun);
+}
+
 /// What an image's environment says when it wants every GPU.
 const WANTS_ALL: [(&str, &str); 4] = [
     ("NVIDIA_VISIBLE_DEVICES", "all"),
@@ -524,15 +645,20 @@ impl Failure {
             Self::Node => fs::rename(uvm(host), aside(host)).expect("a node"),
             Self::Cgroup => top_cgroup_rule(host, "devices.deny"),
             Self::MountPoint => {
-                let link = |root: &Path| symlink("/etc/passwd", root.join("dev/nvidiactl")).expect("a link");
-                return builder.furnish(link).tweak(without_dev).build();
+                return builder
+                    .furnish(|root| link(&root.join("dev/nvidiactl"), "/etc/passwd"))
+                    .tweak(without_dev)
+                    .build();
             }
             Self::Dev => {
                 let dev = host.dir().join("dev-of-the-host");
                 if !dev.exists() {
                     make_dir(&dev);
                 }
-                return builder.tweak(move |config| dev_from(config, &dev)).build();
+                return builder
+                    .tweak(without_dev)
+                    .tweak(move |config| bind(config, dev.to_str().expect("UTF-8"), "/dev", &[]))
+                    .build();
             }
         }
         builder.build()
@@ -560,19 +686,6 @@ fn aside(host: &Host) -> PathBuf {
 fn top_cgroup_rule(host: &Host, file: &str) {
     let file = format!("/sys/fs/cgroup/devices/{}/{file}", host.name());
     fs::write(host.view().path(file), "c 195:255 rw").expect("a rule");
-}
-
-/// `/dev` and all that is below it are not mounted: the image's is used.
-fn without_dev(config: &mut Value) {
-    let mounts = config["mounts"].as_array_mut().expect("mounts");
-    mounts.retain(|mount| !mount["destination"].as_str().expect("a destination").starts_with("/dev"));
-}
-
-/// `/dev` is a directory of the host's.
-fn dev_from(config: &mut Value, dir: &Path) {
-    without_dev(config);
-    let mount = json!({"destination": "/dev", "type": "bind", "source": dir, "options": ["rbind", "rw"]});
-    config["mounts"].as_array_mut().expect("mounts").push(mount);
 }
 
 /// The same when what fails is a hook after vgpu's, so that no vgpu runs any more: under crun no poststop comes.
@@ -652,6 +765,178 @@ fn r18_the_lock_goes_with_its_holder() {
         holder.wait();
         assert_free(&host, runtime);
     }
+}
+
+/// CVE-2024-0132 and its successors: a symbolic link in the image leads a mount to the host. Here links are at the
+/// very names that the hook uses: on the root file system, and in a tmpfs that they were copied into. More
+/// of this is in `attack.rs`.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r19_links_in_the_images_dev() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    for (n, names) in [&["vgpu"][..], &["nvidiactl"], &["nvidia0", "nvidia1"]].into_iter().enumerate() {
+        for (m, target) in targets(names[0], &outside.path("dev/nvidia0")).iter().enumerate() {
+            let runtime = RUNTIMES[m % 2];
+            let change = if (n + m) % 3 == 0 { copied_up } else { without_dev };
+            let container = attacked(&host, runtime)
+                .furnish(|root| names.iter().for_each(|name| link(&root.join("dev").join(name), target)))
+                .tweak(change)
+                .build();
+            let what = format!("{runtime:?}: {names:?} are links to {target}");
+            outside.attack(&container, &what).assert_refused("is a symbolic link", &what);
+        }
+    }
+}
+
+/// The same while the hook runs: who writes to the root file system from elsewhere exchanges what the hook looks at
+/// for a link to the host.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r19_names_that_are_swapped_while_the_hook_runs() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    let (dev, evil) = (halted.root().join("dev"), halted.root().join("evil"));
+    // Every name must be there to be exchanged.
+    assert_eq!(halted.attack(&outside, "first", ()), Outcome::Started);
+    halted.undo();
+    let names = ["nvidia0", "nvidia1", "nvidiactl", "vgpu"];
+    for name in names.map(|name| dev.join(name)).iter().filter(|name| name.exists()) {
+        let aim = if name.is_dir() { "dev/vgpu" } else { "dev/nvidia0" };
+        link(&evil, &outside.path(aim));
+        let exchange = || Meddler::exchanging(name, &evil);
+        meddle(&outside, &halted, exchange, &["is a symbolic link", "is gone again"]);
+    }
+    link(&evil, &outside.path("dev"));
+    let says = ["no usable /dev", "is gone again"];
+    meddle(&outside, &halted, || Meddler::exchanging(&dev, &evil), &says);
+}
+
+/// The same, once, at every step of the hook: whatever it has looked at by then, it does not start a
+/// container in which the name is a link in the end.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r19_names_that_are_swapped_at_every_step() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(without_dev));
+    let (dev, evil) = (halted.root().join("dev"), halted.root().join("evil"));
+    let calls = ["mkdirat", "mknodat", "statx", "move_mount"];
+    // The first call makes the mount points; from the second one on each does the same.
+    assert_eq!(halted.attack(&outside, "first", ()), Outcome::Started);
+    halted.undo();
+    let mut counts = halted.count(&calls);
+    halted.undo();
+    // After the last statx, which is for the lease when everything is there, it is too late.
+    counts[2] -= 1;
+    assert!(counts[2] > 5 && (counts[0], counts[1], counts[3]) == (4, 6, 8), "{counts:?} of {calls:?}");
+    let names = ["nvidiactl", "nvidia-uvm-tools", "vgpu"].map(|name| dev.join(name));
+    let places = ["usr/local", "usr/local/nvidia"].map(|name| halted.root().join(name));
+    for name in [&dev].into_iter().chain(&names).chain(&places) {
+        link(&evil, &outside.path(if name.is_dir() { "dev" } else { "file" }));
+        let exchange = || renameat_with(CWD, name, CWD, &evil, RenameFlags::EXCHANGE).expect("exchange");
+        for (call, count) in calls.into_iter().zip(&counts) {
+            for n in 1..=*count {
+                let before = outside.world();
+                let output = halted.hook_stopped_after(call, n, exchange);
+                let what = format!("{name:?} after {call} {n}");
+                outside.assert_is(&before, &what);
+                let outcome = halted.judge(&output);
+                exchange();
+                halted.undo();
+                let Outcome::Refused(line) = outcome else { panic!("{what}: {outcome:?}") };
+                let of_dev = ["is a symbolic link", "no usable /dev", "is gone again"];
+                let of_files = ["where the driver's files go", "is not the host's"];
+                let says = if places.contains(name) { &of_files[..] } else { &of_dev };
+                assert!(says.iter().any(|says| line.contains(says)), "{what}: {line}");
+            }
+        }
+    }
+}
+
+/// CVE-2025-23266: a hook of root's honoured LD_PRELOAD from the image. Of a container vgpu's hook, called
+/// twice and at the end, reads the list of names in `/dev` and, when it is called again, its own
+/// lease.json. It runs nothing.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r20_nothing_of_the_containers_is_opened_or_run() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    // What the host has is found out by another process, once.
+    host.vgpu(&["discover"]).ok();
+    let create = host.hook("createRuntime");
+    let create: Vec<_> = create.iter().map(String::as_str).collect();
+    for runtime in RUNTIMES {
+        let builder = attacked(&host, runtime)
+            .hook("createRuntime", &create)
+            .furnish(|root| make_node(&root.join("dev/gpu"), MAJOR, 9))
+            .tweak(without_dev);
+        let (outcome, read, run) = traced(&outside, builder);
+        assert_eq!(outcome, Outcome::Started, "{runtime:?}");
+        assert_eq!((&read[..], run), (&["/dev", "/dev/vgpu/lease.json"].map(str::to_owned)[..], 3));
+    }
+}
+
+/// A lease.json that is not the hook's own is not even opened: that could take forever.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r20_a_lease_that_is_not_the_hooks_is_not_opened() {
+    let host = Host::new(Cgroups::V1);
+    let outside = Outside::new(&host);
+    host.vgpu(&["discover"]).ok();
+    // In a directory of the host's, where somebody may exchange it at any moment.
+    let builder =
+        attacked(&host, Runtime::Runc).tweak(|config| bind(config, &outside.path("vgpu"), "/dev/vgpu", &[]));
+    let (outcome, read, _) = traced(&outside, builder);
+    outcome.assert_refused("mounted at", "a directory");
+    assert_eq!(read, ["/dev"]);
+    // In the runtime's own tmpfs, where nobody can.
+    let halted = Halted::new(attacked(&host, Runtime::Runc).tweak(|config| {
+        mounts(config).push(json!({ "type": "tmpfs", "source": "tmpfs", "destination": "/dev/vgpu" }));
+    }));
+    let lease = halted.root().join("dev/vgpu/lease.json");
+    halted.enter(&["mkfifo", lease.to_str().expect("UTF-8")]).ok();
+    halted.attack(&outside, "a FIFO", ()).assert_refused("mounted at", "a FIFO");
+}
+
+/// In an environment of the image's making, under strace: how the start ended, which paths in the container
+/// the hooks have opened for reading, and how many programs were run, themselves included.
+fn traced(outside: &Outside, builder: Builder) -> (Outcome, Vec<String>, usize) {
+    let trace = outside.path("../trace");
+    let _ = fs::remove_file(&trace);
+    let mut strace = vec!["/usr/bin/strace", "-f", "-y", "-A", "-o", &trace];
+    strace.extend(["-e", "trace=open,openat,openat2,creat,execve,execveat"]);
+    for variable in ["PATH=/opt", "TMPDIR=/opt", "HOME=/opt", "VGPU_COUNT=2", "VGPU_CONFIG=/opt/pool.toml"] {
+        strace.extend(["-E", variable]);
+    }
+    let container = builder.hooks_under(&strace).build();
+    let outcome = outside.attack(&container, "traced");
+    let trace = fs::read_to_string(&trace).expect("the trace");
+    let root = container.root().to_str().expect("UTF-8");
+    let read = trace.lines().filter_map(|line| opened_for_reading(line)?.strip_prefix(root));
+    let run = trace.lines().filter(|line| line.contains(" exec")).count();
+    (outcome, read.map(str::to_owned).collect(), run)
+}
+
+/// The path of what a line of strace's says was opened, unless that gave no right to read it.
+fn opened_for_reading(line: &str) -> Option<&str> {
+    let path = line.rsplit_once(" = ")?.1.split_once('<')?.1.strip_suffix('>')?;
+    let reading = !line.contains("O_PATH") && !line.contains("O_WRONLY");
+    (line.contains(" open") && reading).then_some(path)
+}
+
+/// Where a hook would run in the container's environment, LD_PRELOAD included, vgpu does nothing.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r20_no_hook_in_the_containers_environment() {
+    let host = Host::new(Cgroups::V1);
+    let halted = Halted::new(attacked(&host, Runtime::Runc));
+    for stage in ["createContainer", "startContainer", "poststart"] {
+        let output = host.run_hook(stage, halted.state()).exits(64);
+        assert!(output.stderr.starts_with("vgpu: there is nothing to do at hook stage"), "{output}");
+    }
+    assert_eq!(host.status()["leases"], json!([]));
 }
 
 /// cri-o and containerd give a pod's annotations to its sandbox, too, which then takes a GPU. A container that is

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the programs that `make lint` or `make test` need and that are missing (Debian, Ubuntu).
-# Changes nothing when all are there.
+# Installs the programs that `make lint`, `make demo`, `make test` or `make bench` need and that are missing
+# (Debian, Ubuntu). Changes nothing when all are there.
 #
-#   tests/setup.sh lint|demo|test
+#   tests/setup.sh lint|demo|test|bench
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 missing=
@@ -40,8 +40,16 @@ test)
     need awk mawk
     need_static_busybox
     ;;
+bench)
+    need runc runc
+    need time time
+    need unshare util-linux
+    need mount mount
+    need awk mawk
+    need_static_busybox
+    ;;
 *)
-    echo "usage: tests/setup.sh lint|demo|test" >&2
+    echo "usage: tests/setup.sh lint|demo|test|bench" >&2
     exit 64
     ;;
 esac

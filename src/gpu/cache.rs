@@ -2,7 +2,7 @@
 //! made under another key, is discovered again. Touches `inventory-*` in `state_dir` alone.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -11,7 +11,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::{DriverRoot, Found, procfs};
-use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::error::{Exit, OrExit, Result};
+use crate::files;
 
 const PREFIX: &str = "inventory-";
 
@@ -32,7 +33,7 @@ impl Key {
     /// The key as of now.
     pub(super) fn read(root: &DriverRoot) -> Result<Self> {
         Ok(Self {
-            boot: boot_id()?,
+            boot: files::boot_id()?,
             driver: procfs::driver_version(root)?,
             driver_root: root.path().to_string_lossy().into_owned(),
             mig: procfs::mig_devices(root)?,
@@ -42,17 +43,6 @@ impl Key {
     fn file_name(&self) -> String {
         format!("{PREFIX}{}.json", self.boot)
     }
-}
-
-/// The kernel's id of this boot. It becomes part of a file name, so it is looked at.
-fn boot_id() -> Result<String> {
-    const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    let text = std::fs::read_to_string(PATH).or_exit(Exit::Io, || format!("cannot read {PATH}"))?;
-    let id = text.trim_end();
-    if id.is_empty() || !id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
-        return Err(Error::new(Exit::Io, format!("{PATH} holds no boot id: {}", quoted(id))));
-    }
-    Ok(id.to_owned())
 }
 
 /// The file's content.
@@ -65,9 +55,8 @@ struct Cached<K, F> {
 /// What was found under this key; `None` for everything else, a damaged file included.
 pub(super) fn load(state_dir: BorrowedFd<'_>, key: &Key) -> Option<Found> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut file = File::from(openat(state_dir, key.file_name(), flags, Mode::empty()).ok()?);
-    let mut bytes = Vec::with_capacity(4096);
-    file.read_to_end(&mut bytes).ok()?;
+    let file = File::from(openat(state_dir, key.file_name(), flags, Mode::empty()).ok()?);
+    let bytes = files::whole(file, files::PAGE).ok()?;
     let cached: Cached<Key, Found> = serde_json::from_slice(&bytes).ok()?;
     (cached.key == *key).then_some(cached.found)
 }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::error::{Exit, OrExit, Result};
+use crate::files;
 
 /// `driver_root` of pool.toml, opened once. With "/" it is the host; with another directory (a driver
 /// container's root, a simulated host) absolute symlinks below it mean what they mean inside it.
@@ -56,10 +56,9 @@ impl DriverRoot {
 
     /// The text of a file below the root; what is not UTF-8 is replaced.
     pub(super) fn read(&self, path: impl AsRef<Path>) -> rustix::io::Result<String> {
-        let mut file = File::from(self.open_below(path, OFlags::RDONLY)?);
-        // A seq_file of procfs gives at most a page each time: read to the end.
-        let mut bytes = Vec::with_capacity(1024);
-        file.read_to_end(&mut bytes).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+        let file = File::from(self.open_below(path, OFlags::RDONLY)?);
+        let read = files::whole(file, files::PAGE);
+        let bytes = read.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
         Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
     }
 

@@ -244,8 +244,6 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
 /// What covers other GPUs' nodes, in `/dev/vgpu`.
 const HIDDEN: &CStr = c"hidden";
 
-const CANNOT_LIST: fn() -> &'static str = || "cannot list the container's /dev";
-
 /// More nodes than that are no host's, but an attempt to have mounts made without end.
 const MOST_HIDDEN: usize = 256;
 
@@ -330,10 +328,10 @@ impl Inside<'_> {
         }
         sys::mount::set_private_with(&self.lease, libc::MOUNT_ATTR_RDONLY, 0)
             .or_exit(Exit::Io, || "cannot make /dev/vgpu read-only")?;
-        self.attach_lease(dev)?;
+        self.make_mount_points(dev)?;
+        move_onto(&self.lease, &self.existing(dev, "vgpu", FileType::Directory)?, "vgpu")?;
         for (node, clone) in self.open.nodes.iter().zip(&self.clones) {
-            let target = self.mount_point(dev, &node.name)?;
-            move_onto(clone, &target, &node.name)?;
+            move_onto(clone, &self.existing(dev, &node.name, FileType::RegularFile)?, &node.name)?;
         }
         foreign.iter().try_for_each(|name| self.cover(dev, name))?;
         mount_id(&self.lease)
@@ -362,26 +360,20 @@ impl Inside<'_> {
         Ok((text == self.open.lease_json.as_bytes()).then_some(mount))
     }
 
-    fn attach_lease(&self, dev: &Dev) -> Result<()> {
+    /// A directory to mount the lease on and a file for each node, as the container's root; what the image
+    /// has there is left as it is.
+    fn make_mount_points(&self, dev: &Dev) -> Result<()> {
+        let unless_there =
+            |made, name| if made == Err(Errno::EXIST) { Ok(()) } else { done(made, name, "make") };
+        let directory = || rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
+        let mode = Mode::from_raw_mode(0o444);
+        let file = |name| rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, mode, 0);
         sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = rustix::fs::mkdirat(&dev.fd, "vgpu", Mode::from_raw_mode(0o755));
+        let made = unless_there(directory(), "vgpu").and_then(|()| {
+            self.open.nodes.iter().try_for_each(|node| unless_there(file(&node.name), &node.name))
+        });
         sys::process::create_files_as(0, 0);
-        if made != Err(Errno::EXIST) {
-            done(made, "vgpu", "make")?;
-        }
-        let target = self.existing(dev, "vgpu", FileType::Directory)?;
-        move_onto(&self.lease, &target, "vgpu")
-    }
-
-    /// A file to mount a node on: made, or what the image has there as long as that is no symbolic link.
-    fn mount_point(&self, dev: &Dev, name: &str) -> Result<OwnedFd> {
-        sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = rustix::fs::mknodat(&dev.fd, name, FileType::RegularFile, Mode::from_raw_mode(0o444), 0);
-        sys::process::create_files_as(0, 0);
-        if made != Err(Errno::EXIST) {
-            done(made, name, "make")?;
-        }
-        self.existing(dev, name, FileType::RegularFile)
+        made
     }
 
     /// What is at `/dev/<name>`, if it is a directory where one is wanted and a file or character device
@@ -389,15 +381,14 @@ impl Inside<'_> {
     fn existing(&self, dev: &Dev, name: &str, wanted: FileType) -> Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = done(rustix::fs::openat(&dev.fd, name, flags, Mode::empty()), name, "open")?;
-        let stat = rustix::fs::fstat(&fd).or_exit(Exit::Io, || format!("cannot look at {}", shown(name)))?;
-        let kind = FileType::from_raw_mode(stat.st_mode);
+        let (kind, mount) = kind_and_mount(&fd)?;
         let device = wanted == FileType::RegularFile && kind == FileType::CharacterDevice;
         if kind != wanted && !device {
             let what = if kind == FileType::Symlink { "a symbolic link" } else { "in the way" };
             let message = format!("the container's {} is {what}; remove it from the image", shown(name));
             return Err(Error::new(Exit::Request, message));
         }
-        if mount_id(&fd)? != dev.mount {
+        if mount != dev.mount {
             let message =
                 format!("something is mounted at the container's {} already; leave it out", shown(name));
             return Err(Error::new(Exit::Request, message));
@@ -421,10 +412,10 @@ impl Inside<'_> {
             return Ok(Vec::new());
         }
         let list =
-            beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, CANNOT_LIST)?;
+            beneath(&dev.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot_list)?;
         let mut names = Vec::new();
-        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, CANNOT_LIST)? {
-            names.extend(self.foreign_node(dev, &entry.or_exit(Exit::Io, CANNOT_LIST)?)?);
+        for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot_list)? {
+            names.extend(self.foreign_node(dev, &entry.or_exit(Exit::Io, cannot_list)?)?);
             if names.len() > MOST_HIDDEN {
                 let message =
                     format!("the image has more than {MOST_HIDDEN} nodes of GPUs in /dev; remove them");
@@ -442,7 +433,7 @@ impl Inside<'_> {
         }
         let stat = match rustix::fs::statat(&dev.fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
-            stat => stat.or_exit(Exit::Io, CANNOT_LIST)?,
+            stat => stat.or_exit(Exit::Io, cannot_list)?,
         };
         let foreign = |number: &DeviceNumber| {
             self.open.majors.owns(number.major) && !self.open.nodes.iter().any(|node| node.number == *number)
@@ -508,6 +499,10 @@ fn lost(name: &str) -> Error {
     Error::new(Exit::Request, message)
 }
 
+fn cannot_list() -> &'static str {
+    "cannot list the container's /dev"
+}
+
 /// A name in the container's `/dev` for messages: some are the image's.
 fn shown(name: &str) -> String {
     quoted(&format!("/dev/{name}"))
@@ -519,10 +514,9 @@ fn done<T>(result: Result<T, Errno>, name: &str, what: &str) -> Result<T> {
     let cannot = || format!("cannot {what} the container's {}", shown(name));
     match result {
         Err(Errno::NOENT) => Err(lost(name)),
-        Err(e @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
-            let message = format!("{}: {e}; mount a tmpfs at its /dev, as engines do", cannot());
-            Err(Error::new(Exit::Request, message))
-        }
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => result
+            .or_exit(Exit::Request, cannot)
+            .map_err(|e| e.remedy("mount a tmpfs at its /dev, as engines do")),
         result => result.or_exit(Exit::Io, cannot),
     }
 }
@@ -539,9 +533,14 @@ pub(super) fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedF
 }
 
 pub(super) fn mount_id(fd: &OwnedFd) -> Result<u64> {
-    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+    Ok(kind_and_mount(fd)?.1)
+}
+
+/// What kind of file it is, and the id of the mount it was opened on.
+fn kind_and_mount(fd: &OwnedFd) -> Result<(FileType, u64)> {
+    let stat = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE | StatxFlags::MNT_ID);
     let stat = stat.or_exit(Exit::Io, || "cannot ask for a mount's id (Linux 5.12 or later is needed)")?;
-    Ok(stat.stx_mnt_id)
+    Ok((FileType::from_raw_mode(stat.stx_mode.into()), stat.stx_mnt_id))
 }
 
 fn move_onto(mount: &OwnedFd, target: &OwnedFd, name: &str) -> Result<()> {

@@ -74,7 +74,7 @@ impl MountTable {
     fn is_beneath(&self, mount: &Mount, root: u64) -> bool {
         let parents = std::iter::successors(Some(mount), |mount| self.find(mount.parent));
         // A table read while it changes may show a loop; none is longer than the table.
-        parents.take(self.0.len()).any(|mount| mount.parent == root && mount.id != root)
+        parents.take(self.0.len()).any(|mount| mount.parent == root)
     }
 }
 
@@ -99,6 +99,9 @@ fn parse_line(line: &str) -> Option<Mount> {
 
 /// Space, tab, newline and backslash are written as three octal digits.
 fn unescape(path: &str) -> PathBuf {
+    if !path.contains('\\') {
+        return path.into();
+    }
     let path = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
     path.replace("\\134", "\\").into()
 }
@@ -170,13 +173,14 @@ mod tests {
 5 4 254:1 /sub/a\\040b /v/a\\040b rw - xfs /dev/vdb rw
 6 1 254:0 /b/r /b/r rw - ext4 /dev/vda rw
 7 1 254:0 /b/r /c rw - ext4 /dev/vda rw
-8 9 254:0 /d /d rw - ext4 /dev/vda rw";
+8 9 254:0 /d /d rw - ext4 /dev/vda rw
+10 1 254:1 /e /e rw - xfs /dev/vdb rw";
         let table = MountTable::parse(table).unwrap();
         for (id, at) in [(3, "/m"), (5, "/v/a b"), (6, "/b/r")] {
             assert!(table.is_bound_onto_itself(id, Path::new(at)), "{at}");
             assert!(!table.is_bound_onto_itself(id, Path::new("/b")), "{at}");
         }
-        for (id, at) in [(1, "/"), (2, "/m"), (4, "/v"), (7, "/c"), (8, "/d"), (9, "/e")] {
+        for (id, at) in [(1, "/"), (2, "/m"), (4, "/v"), (7, "/c"), (8, "/d"), (9, "/d"), (10, "/e")] {
             assert!(!table.is_bound_onto_itself(id, Path::new(at)), "{at}");
         }
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::pool::Lease;
-use crate::trust;
+use crate::{files, trust};
 
 /// The directory that holds leases, inventory and log, checked and held open.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub struct StateDir {
     fd: OwnedFd,
     path: PathBuf,
     boot: String,
+    namespaces: Namespaces,
 }
 
 /// What a state file says besides its leases.
@@ -68,6 +69,9 @@ impl StateDir {
     /// Opens `state_dir`, making it if it is not there. [`Exit::Untrusted`] if others than root may
     /// write there.
     pub fn create(path: &Path) -> Result<Self> {
+        if let Some(dir) = Self::open(path)? {
+            return Ok(dir);
+        }
         let mut builder = std::fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o755).create(path);
         made.or_exit(Exit::Io, || format!("cannot make state_dir {}", path.display()))?;
@@ -84,9 +88,8 @@ impl StateDir {
             opened => opened.or_exit(Exit::Io, || format!("cannot open state_dir {}", path.display()))?,
         };
         trust::check_directory(&fd, path)?;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-            .or_exit(Exit::Io, || "cannot read the boot id /proc/sys/kernel/random/boot_id")?;
-        Ok(Some(Self { fd, path: path.to_owned(), boot: boot.trim_end().to_owned() }))
+        let (boot, namespaces) = (files::boot_id()?, Namespaces::current()?);
+        Ok(Some(Self { fd, path: path.to_owned(), boot, namespaces }))
     }
 
     /// The directory itself.
@@ -145,7 +148,7 @@ impl StateDir {
         let document: Document = serde_json::from_slice(&text)
             .or_exit(Exit::Io, || format!("{} is damaged", at()))
             .map_err(|e| e.remedy("stop the containers that have a GPU, then remove it"))?;
-        let here = Header { version: VERSION, namespaces: Namespaces::current()? };
+        let here = Header { version: VERSION, namespaces: self.namespaces };
         if document.header.version != here.version {
             let message = format!("{} was written by another version of vgpu", at());
             return Err(Error::new(Exit::Io, message));
@@ -188,8 +191,7 @@ impl Locked<'_> {
     /// Writes the leases, whole, and lets the lock go. On an error the old state stands.
     pub fn save(self) -> Result<()> {
         let dir = self.dir;
-        let text =
-            document(&self.leases, Namespaces::current()?).or_exit(Exit::Io, || "cannot write JSON")?;
+        let text = document(&self.leases, dir.namespaces).or_exit(Exit::Io, || "cannot write JSON")?;
         let name = dir.state_name();
         // Only the holder of the lock writes here, so one name will do; a killed one's is overwritten.
         let temporary = format!("{name}.new");
@@ -282,7 +284,8 @@ mod tests {
 
     /// A state directory with two leases in it.
     fn kept() -> (tempfile::TempDir, StateDir) {
-        let temporary = tempfile::tempdir().unwrap();
+        // Not an overlay, as in a container `/tmp` may be: `/proc/locks` knows its files by other numbers.
+        let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
         let dir = StateDir::create(&temporary.path().join("a/b")).unwrap();
         let mut locked = dir.lock(Duration::ZERO).unwrap();
         locked.leases = vec![lease("one"), lease("two")];

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::DirEntryExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{DirEntryExt, symlink};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
 use super::container::{Builder, Container};
+use super::halted::Halted;
 use super::host::{Host, MAJOR, make_dir, make_node};
+use super::meddler::Meddler;
 use super::runtime::Runtime;
 use super::snapshot::Snapshot;
+
+/// Those that run a bundle as it is written.
+pub const RUNTIMES: [Runtime; 2] = [Runtime::Runc, Runtime::Crun];
 
 /// How a start ended.
 #[derive(Debug, PartialEq)]
@@ -149,4 +154,49 @@ fn assert_exactly_its_nodes(host: &Host, looked: &str) {
     let mut seen: Vec<_> = nodes.lines().filter(of_driver).collect();
     seen.sort_unstable();
     assert_eq!(seen, expected);
+}
+
+/// Puts a link in the place of what is there.
+pub fn link(at: &Path, target: &str) {
+    if at.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+        fs::remove_dir_all(at).expect("removing");
+    } else {
+        let _ = fs::remove_file(at);
+    }
+    symlink(target, at).expect("a link");
+}
+
+/// Where links lead an unwary root: out of the root file system in every way there is, nowhere, and round in
+/// a circle. `name` is the link's own, `aim` what it is to reach on the host.
+pub fn targets(name: &str, aim: &str) -> [String; 9] {
+    let up = "../".repeat(40);
+    [
+        aim.to_owned(),
+        format!("{up}{}", &aim[1..]),
+        format!("/proc/self/root{aim}"),
+        format!("/proc/1/root{aim}"),
+        "/proc/self/fd/0".to_owned(),
+        "/proc/1/cwd".to_owned(),
+        "/dev/null".to_owned(),
+        "nowhere".to_owned(),
+        name.to_owned(),
+    ]
+}
+
+/// How often the hook is called while something changes.
+pub const TRIES: usize = 30;
+
+/// Calls the hook that often, each time while a meddler is at work: how often the container would have
+/// started. What every refusal says is in `says`.
+pub fn meddle(outside: &Outside, halted: &Halted, meddler: impl Fn() -> Meddler, says: &[&str]) -> usize {
+    let mut started = 0;
+    for _ in 0..TRIES {
+        match halted.attack(outside, "meddling", meddler()) {
+            Outcome::Started => started += 1,
+            Outcome::Refused(line) => assert!(says.iter().any(|says| line.contains(says)), "{line}"),
+            Outcome::NotReached => unreachable!("the hook was called by hand"),
+        }
+        halted.undo();
+    }
+    started
 }

@@ -7,7 +7,7 @@ use oci_spec::runtime::{
     Hook, HookBuilder, HooksBuilder, LinuxDeviceCgroupBuilder, LinuxIdMappingBuilder, LinuxNamespaceBuilder,
     LinuxNamespaceType, RootBuilder, Spec,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The first host id of a container with uid and gid mappings; it has 65,536 of them.
 pub const MAPPED: u32 = 100_000;
@@ -110,4 +110,31 @@ pub fn hooks_d(calls: &[HookCall]) -> Vec<(String, String)> {
         (format!("{n:02}-{}.json", call.stage), content.to_string())
     };
     calls.iter().enumerate().map(file).collect()
+}
+
+/// The mounts of a config.json.
+pub fn mounts(config: &mut Value) -> &mut Vec<Value> {
+    config["mounts"].as_array_mut().expect("mounts")
+}
+
+/// Mounts what the host has at `source`.
+pub fn bind(config: &mut Value, source: &str, destination: &str, options: &[&str]) {
+    let options = [&["rbind"], options].concat();
+    let mount = json!({ "type": "bind", "source": source, "destination": destination, "options": options });
+    mounts(config).push(mount);
+}
+
+/// As [`config`] writes it: the runtime mounts a tmpfs at `/dev`.
+pub fn with_dev(_: &mut Value) {}
+
+/// `/dev` and what is below it are not mounted: the image's own is used.
+pub fn without_dev(config: &mut Value) {
+    mounts(config).retain(|mount| !mount["destination"].as_str().expect("a destination").starts_with("/dev"));
+}
+
+/// The image's `/dev` is copied into the tmpfs that the runtime mounts there.
+pub fn copied_up(config: &mut Value) {
+    for mount in mounts(config).iter_mut().filter(|mount| mount["destination"] == "/dev") {
+        mount["options"].as_array_mut().expect("options").push(json!("tmpcopyup"));
+    }
 }

@@ -10,6 +10,7 @@ use super::attack::{LOOK, Outcome, Outside, judge};
 use super::command::{Output, Running};
 use super::container::{Builder, Container};
 use super::runtime::Step;
+use super::strace;
 use super::wait::{Process, for_file};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -34,6 +35,11 @@ impl<'h> Halted<'h> {
         Self { container, state, pid: pid.try_into().expect("a pid"), _runtime: runtime }
     }
 
+    /// The host pid of its first process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// The OCI state that hooks are given.
     pub fn state(&self) -> &str {
         &self.state
@@ -45,14 +51,13 @@ impl<'h> Halted<'h> {
     }
 
     /// How often the child that enters the container makes each of these system calls.
-    pub fn count(&self, calls: &[&str]) -> Vec<usize> {
-        let trace = self.container.dir().join("count.trace");
-        self.traced(&["-e", &format!("trace=setns,{}", calls.join(","))], &trace).wait().ok();
-        let text = fs::read_to_string(&trace).expect("the trace");
-        let child = its_lines(&text, "setns(").next().expect("a child that enters").0;
-        let by_child =
-            |call: &&str| its_lines(&text, &format!("{call}(")).filter(|(pid, _)| *pid == child).count();
-        calls.iter().map(by_child).collect()
+    pub fn count(&self, names: &[&str]) -> Vec<usize> {
+        let calls = strace::calls(self.container.host(), "createRuntime", &self.state, 0);
+        let by_child = |name: &&str| {
+            let its = |call: &&strace::Call| call.who == strace::Who::Child && call.name == *name;
+            calls.iter().filter(its).count()
+        };
+        names.iter().map(by_child).collect()
     }
 
     /// Calls the hook. When its child that enters the container has made a system call for the `n`th time,

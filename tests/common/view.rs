@@ -101,6 +101,11 @@ impl View {
         PathBuf::from(format!("/proc/{}/root", self.keeper.id())).join(inside)
     }
 
+    /// Its mount namespace, to be entered.
+    pub fn namespace(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/mnt", self.keeper.id()))
+    }
+
     /// The view's mount table, `/proc/self/mountinfo`.
     pub fn mounts(&self) -> String {
         fs::read_to_string(format!("/proc/{}/mountinfo", self.keeper.id())).expect("mountinfo")

@@ -86,17 +86,21 @@ thaw() {
     done
 }
 
+# A cgroup goes when its last thread has: a dying process is listed in cgroup.procs no more before that.
+remove() {
+    trees | while read -r tree; do
+        find "$tree" -depth -type d -exec rmdir {} \; 2>/dev/null || true
+    done
+}
+
 tries=0
-while pids=$(members) && [ -n "$pids" ]; do
+while remove && [ -n "$(trees)" ]; do
     tries=$((tries + 1))
-    [ $tries -le 500 ] || die "still running after 10 s of SIGKILL: $(echo "$pids" | tr '\n' ' ')"
+    [ $tries -le 500 ] || die "cannot be removed in 10 s: $(trees | tr '\n' ' ')with processes $(members | tr '\n' ' ')"
     thaw
-    # shellcheck disable=SC2086 # one word per process id
-    kill -KILL $pids 2>/dev/null || true
+    # shellcheck disable=SC2046 # one word per process id
+    kill -KILL $(members) 2>/dev/null || true
     sleep 0.02
-done
-trees | while read -r tree; do
-    find "$tree" -depth -type d -exec rmdir {} \;
 done
 awk -v dir="$dir/" 'index($5, dir) == 1 { print $5 }' /proc/self/mountinfo | sort -r |
     while read -r mounted; do umount -l "$mounted"; done
