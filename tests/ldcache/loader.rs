@@ -1,6 +1,7 @@
 //! What glibc's dynamic loader does with a linker cache, written after its own sources and not after vgpu's: the model
 //! that merged caches are tested against. It looks names up one at a time, in the bytes as they are.
 
+use std::cell::LazyCell;
 use std::cmp::Ordering;
 use std::ffi::c_char;
 
@@ -126,7 +127,7 @@ impl Loader {
     fn choose<'a>(&self, table: &Table<'a>, found: usize, end: usize, name: &[u8]) -> Option<&'a [u8]> {
         let named = |row: usize| table.string(row, 4).is_some_and(|key| libcmp(name, key) == Ordering::Equal);
         let first = (0..found).rev().take_while(|row| named(*row)).last().unwrap_or(found);
-        let names = table.names();
+        let names = LazyCell::new(|| table.names());
         let mut best: Option<(usize, &[u8])> = None;
         for row in (first..end).take_while(|row| named(*row)) {
             let wants_newer_kernel = self.glibc != Glibc::From2_37 && table.osversion(row) > self.kernel;
