@@ -2,9 +2,10 @@
 //! Pure: bytes in, bytes out; what is in a container's cache is never run, loaded or trusted.
 //!
 //! Three formats are read, all that glibc has written since 2.2: the old one of `ld.so-1.7.0` alone, the old one
-//! with the new one hidden in its string table (`ldconfig -c compat`, the default until 2.31), the new one alone.
-//! Only the new one is written: the loaders of 2.2 and later look for it first or second, whatever their own
-//! `ldconfig` writes. (libc5 and glibc 2.0 and 2.1 know only the old one; no NVIDIA driver serves them.)
+//! with the new one hidden in its string table (`ldconfig -c compat`, the default before 2.32), the new one alone.
+//! Only the new one is written. The loader of every glibc since 2.2 reads it alone, whatever its `ldconfig` writes:
+//! that is what its `-c new` was for from the start. (libc5 and glibc 2.0 and 2.1 know only the old one; no NVIDIA driver
+//! serves them.)
 //!
 //! Facts about the format and about what the loader does with it are from glibc's `elf/dl-cache.c`,
 //! `elf/cache.c` and `sysdeps/generic/dl-cache.h`, from 2.2 to 2.44.

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 
 use super::Damaged;
 use super::read::{Strings, u32_at, u64_at};
-use super::write::{StringTable, to_u32};
+use super::write::{StringTable, put, to_u32};
 
 const MAGIC: u32 = 0xeaa4_2174;
 /// The bytes of the directory's header (magic, count), and of each section in it (tag, flags, offset, size).
@@ -66,15 +66,16 @@ impl<'a> Extension<'a> {
     pub(super) fn sections(&self, strings: &mut StringTable) -> Vec<Section> {
         let mut sections = vec![Section { tag: GENERATOR, align: 1, data: OURS.to_vec() }];
         if !self.hwcaps.is_empty() {
-            let data = self.hwcaps.iter().flat_map(|name| strings.add(name).to_le_bytes()).collect();
+            let mut data = Vec::new();
+            self.hwcaps.iter().for_each(|name| put(&mut data, &[strings.add(name)]));
             sections.push(Section { tag: HWCAPS, align: 4, data });
         }
         if !self.tunables.is_empty() {
-            let count = to_u32(self.tunables.len());
-            let head = [TUNABLES_LAYOUT[0], TUNABLES_LAYOUT[1], count, 0];
-            let mut data: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let [signature, version] = TUNABLES_LAYOUT;
+            let mut data = Vec::new();
+            put(&mut data, &[signature, version, to_u32(self.tunables.len()), 0]);
             for tunable in &self.tunables {
-                data.extend(tunable.bytes(strings));
+                tunable.put(&mut data, strings);
             }
             sections.push(Section { tag: TUNABLES, align: 8, data });
         }
@@ -83,15 +84,11 @@ impl<'a> Extension<'a> {
 }
 
 impl Tunable<'_> {
-    fn bytes(&self, strings: &mut StringTable) -> [u8; TUNABLE] {
+    fn put(&self, data: &mut Vec<u8>, strings: &mut StringTable) {
+        let [flags, number] = self.kind;
         let program = self.program.map_or(0, |program| strings.add(program));
-        let words = [self.kind[0], self.kind[1], strings.add(self.name), strings.add(self.value), program, 0];
-        let mut bytes = [0; TUNABLE];
-        for (slot, word) in bytes.chunks_exact_mut(4).zip(words) {
-            slot.copy_from_slice(&word.to_le_bytes());
-        }
-        bytes[24..].copy_from_slice(&self.parsed.to_le_bytes());
-        bytes
+        put(data, &[flags, number, strings.add(self.name), strings.add(self.value), program, 0]);
+        data.extend_from_slice(&self.parsed.to_le_bytes());
     }
 }
 
@@ -107,16 +104,15 @@ pub(super) struct Section {
 pub(super) fn append(file: &mut Vec<u8>, sections: &[Section]) {
     pad(file, 4);
     let mut offset = file.len() + HEADER + SECTION * sections.len();
-    let mut words = vec![MAGIC, to_u32(sections.len())];
+    put(file, &[MAGIC, to_u32(sections.len())]);
     for section in sections {
         offset = offset.next_multiple_of(section.align);
-        words.extend([section.tag, 0, to_u32(offset), to_u32(section.data.len())]);
+        put(file, &[section.tag, 0, to_u32(offset), to_u32(section.data.len())]);
         offset += section.data.len();
     }
-    file.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     for section in sections {
         pad(file, section.align);
-        file.extend(&section.data);
+        file.extend_from_slice(&section.data);
     }
 }
 

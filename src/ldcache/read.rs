@@ -12,6 +12,8 @@ const OLD_HEADER: usize = 16;
 pub(super) const NEW_HEADER: usize = 48;
 const OLD_ROW: usize = 12;
 pub(super) const NEW_ROW: usize = 24;
+/// The order of bytes in the new header's flags.
+pub(super) const LITTLE_ENDIAN: u8 = 2;
 
 /// How many times the size of the file its strings may fill when taken apart. `ldconfig` lets a name be the tail of
 /// its path, so that twice is usual.
@@ -31,7 +33,7 @@ pub fn parse(bytes: &[u8]) -> Result<Cache<'_>, Damaged> {
         return Err(Damaged::NotACache);
     };
     // Caches written by other programs than ldconfig can be sorted otherwise, upwards and by bytes for example
-    // (apko did so in 2023). The loader then finds by luck; sorted it finds all. What ldconfig wrote stays as it is.
+    // (apko did so in 2023). In them the loader finds by luck; sorted it finds all. What ldconfig wrote stays as it is.
     if !cache.rows.is_sorted_by(|a, b| order::libcmp(a.entry.soname, b.entry.soname).is_ge()) {
         cache.rows.sort_by(|a, b| order::total(b.entry.soname, a.entry.soname));
     }
@@ -59,8 +61,8 @@ fn old(bytes: &[u8]) -> Result<Cache<'_>, Damaged> {
 fn new(bytes: &[u8], base: usize) -> Result<Cache<'_>, Damaged> {
     let file = &bytes[base..];
     let (rows, _) = table(file, NEW_HEADER, 20, NEW_ROW)?;
-    // Flags: 0 from an ldconfig before 2.33, else the byte order in the two low bits, where 2 is little endian.
-    if file[28] != 0 && file[28] & 3 != 2 {
+    // Flags: 0 from an ldconfig before 2.33, else the order of bytes in the two low bits.
+    if file[28] != 0 && file[28] & 3 != LITTLE_ENDIAN {
         return Err(Damaged::ByteOrder);
     }
     let mut strings = Strings::of(bytes, base);
@@ -104,11 +106,10 @@ impl<'a> Strings<'a> {
 
     /// The string at this offset from the start of the file; `None` if that is outside.
     pub(super) fn at(&mut self, offset: usize) -> Result<Option<&'a CStr>, Damaged> {
-        let rest = self.text.get(offset..).and_then(|rest| CStr::from_bytes_until_nul(rest).ok());
-        if let Some(string) = rest {
-            self.left = self.left.checked_sub(string.count_bytes() + 1).ok_or(Damaged::Overlapping)?;
-        }
-        Ok(rest)
+        let string = self.text.get(offset..).and_then(|rest| CStr::from_bytes_until_nul(rest).ok());
+        let length = string.map_or(0, |string| string.count_bytes() + 1);
+        self.left = self.left.checked_sub(length).ok_or(Damaged::Overlapping)?;
+        Ok(string)
     }
 
     /// The string at this offset from where those of entries count.

@@ -4,41 +4,38 @@ use std::ffi::CStr;
 
 use super::Row;
 use super::extension::{self, Extension};
-use super::read::{NEW_HEADER, NEW_MAGIC, NEW_ROW};
-
-/// The byte order in the header's flags.
-const LITTLE_ENDIAN: u32 = 2;
+use super::read::{LITTLE_ENDIAN, NEW_HEADER, NEW_MAGIC, NEW_ROW};
 
 /// The file: header, rows in the order given, strings, extension.
 pub(super) fn write(rows: &[Row], extension: &Extension) -> Vec<u8> {
     let start = NEW_HEADER + rows.len() * NEW_ROW;
     let mut strings = StringTable { start, bytes: Vec::new() };
-    let mut file = Vec::with_capacity(start);
-    file.resize(NEW_HEADER, 0);
+    let mut file = vec![0; NEW_HEADER];
     for row in rows {
         let (key, value) = strings.add_entry(row.entry.soname, row.entry.path);
-        let words = [row.entry.flags.cast_unsigned(), key, value, row.osversion];
-        file.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-        file.extend(row.hwcap.to_le_bytes());
+        put(&mut file, &[row.entry.flags.cast_unsigned(), key, value, row.osversion]);
+        file.extend_from_slice(&row.hwcap.to_le_bytes());
     }
     let sections = extension.sections(&mut strings);
     file.extend(&strings.bytes);
     let header = header(rows.len(), strings.bytes.len(), file.len().next_multiple_of(4));
-    file[..NEW_HEADER].copy_from_slice(&header);
+    file[..header.len()].copy_from_slice(&header);
     extension::append(&mut file, &sections);
     file
 }
 
-fn header(rows: usize, strings: usize, extension: usize) -> [u8; NEW_HEADER] {
-    let mut header = [0; NEW_HEADER];
-    let (magic, words) = header.split_at_mut(NEW_MAGIC.len());
-    magic.copy_from_slice(NEW_MAGIC);
-    for (slot, word) in
-        words.chunks_exact_mut(4).zip([to_u32(rows), to_u32(strings), LITTLE_ENDIAN, to_u32(extension)])
-    {
-        slot.copy_from_slice(&word.to_le_bytes());
-    }
+/// All of the header that is not zero; `strings` is their length, `extension` an offset.
+fn header(rows: usize, strings: usize, extension: usize) -> Vec<u8> {
+    let mut header = NEW_MAGIC.to_vec();
+    put(&mut header, &[to_u32(rows), to_u32(strings), u32::from(LITTLE_ENDIAN), to_u32(extension)]);
     header
+}
+
+/// Appends numbers as they are in the file.
+pub(super) fn put(file: &mut Vec<u8>, words: &[u32]) {
+    for word in words {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
 }
 
 /// The strings of a file that is being written.
@@ -52,7 +49,7 @@ impl StringTable {
     /// Adds a string; its offset in the file.
     pub(super) fn add(&mut self, string: &CStr) -> u32 {
         let offset = to_u32(self.start + self.bytes.len());
-        self.bytes.extend(string.to_bytes_with_nul());
+        self.bytes.extend_from_slice(string.to_bytes_with_nul());
         offset
     }
 

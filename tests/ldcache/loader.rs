@@ -1,6 +1,7 @@
 //! What glibc's dynamic loader does with a linker cache, written after its own sources and not after vgpu's: the model
 //! that merged caches are tested against. It looks names up one at a time, in the bytes as they are.
 
+use std::cell::LazyCell;
 use std::cmp::Ordering;
 use std::ffi::c_char;
 
@@ -9,9 +10,9 @@ use std::ffi::c_char;
 pub enum Glibc {
     /// 2.3 to 2.32: the first entry whose processor bits are all there.
     Before2_33,
-    /// 2.33 to 2.36: the best of the glibc-hwcaps entries at the head, else as before.
+    /// 2.33 to 2.35: the best of the glibc-hwcaps entries at the head, else as before.
     From2_33,
-    /// 2.37 to 2.44: no processor bits any more.
+    /// 2.37 to 2.44: no processor bits any more, no kernels. (2.36 has the bits.)
     From2_37,
 }
 
@@ -27,6 +28,8 @@ pub struct Loader {
     pub hwcaps: &'static [&'static str],
     /// The processor bits of this machine, for loaders before 2.37.
     pub bits: u64,
+    /// Its kernel, for loaders before 2.36: three numbers of a byte each.
+    pub kernel: usize,
 }
 
 const NEW: &[u8] = b"glibc-ld.so.cache1.1";
@@ -77,6 +80,10 @@ impl<'a> Table<'a> {
         u32::try_from(self.field(row, 0)).unwrap().cast_signed()
     }
 
+    fn osversion(&self, row: usize) -> usize {
+        if self.row == 12 { 0 } else { self.field(row, 12) }
+    }
+
     fn hwcap(&self, row: usize) -> u64 {
         if self.row == 12 { 0 } else { self.field(row, 16) as u64 | (self.field(row, 20) as u64) << 32 }
     }
@@ -120,10 +127,11 @@ impl Loader {
     fn choose<'a>(&self, table: &Table<'a>, found: usize, end: usize, name: &[u8]) -> Option<&'a [u8]> {
         let named = |row: usize| table.string(row, 4).is_some_and(|key| libcmp(name, key) == Ordering::Equal);
         let first = (0..found).rev().take_while(|row| named(*row)).last().unwrap_or(found);
-        let names = table.names();
+        let names = LazyCell::new(|| table.names());
         let mut best: Option<(usize, &[u8])> = None;
         for row in (first..end).take_while(|row| named(*row)) {
-            if table.flags(row) != self.flags {
+            let wants_newer_kernel = self.glibc != Glibc::From2_37 && table.osversion(row) > self.kernel;
+            if table.flags(row) != self.flags || wants_newer_kernel {
                 continue;
             }
             let hwcap = table.hwcap(row);
