@@ -8,7 +8,8 @@ use vgpu::pool::Lease;
 use vgpu::pool::store::StateDir;
 
 use crate::VGPU;
-use crate::common::host::{Gpu, Host};
+use crate::common::driver;
+use crate::common::host::{DRIVER, Gpu, Host};
 use crate::common::view::Cgroups;
 use crate::parked::{Inside, Parked, text};
 use crate::series::{self, Series};
@@ -28,6 +29,7 @@ pub fn print(cgroups: Cgroups) {
     let host = Host::builder(cgroups).gpus(Gpu::several(GPUS)).pool(pool_file()).build();
     // As /run is.
     host.view().run(&["mount", "-t", "tmpfs", "-o", "mode=755", "none", text(&host.state_dir())]).ok();
+    driver::install_all(&host.driver_root(), DRIVER);
     host.vgpu(&["discover"]).ok();
     let bench = Bench::new(&host);
     let _view = Inside::enter(&host.view().namespace());
@@ -57,7 +59,7 @@ fn series() -> [Series; 6] {
         Series::new("/bin/true"),
         Series::new("/bin/true again"),
         Series::aimed("createRuntime, no request", 0.6),
-        Series::aimed("createRuntime, two vGPUs", 2.0),
+        Series::aimed("createRuntime, two vGPUs", 3.0),
         Series::aimed("poststop, no request", 1.0),
         Series::aimed("poststop, two vGPUs", 1.0),
     ]
