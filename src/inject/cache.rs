@@ -52,24 +52,7 @@ impl Merged {
     /// Reads the container's cache and merges the libraries of these files in; none where the image has none (musl), or
     /// one that a loader might take and that cannot be read here: it stays. `proc` is the host's `/proc`.
     pub fn new(container: &Place, files: &[&Planned], proc: &OwnedFd) -> Result<Option<Self>> {
-        let etc = match beneath(container.root, "etc", OFlags::PATH | OFlags::DIRECTORY) {
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-            etc => etc.or_exit(Exit::Io, || "cannot open the container's /etc")?,
-        };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let old = match openat(&etc, CACHE, flags, Mode::empty()) {
-            Err(Errno::NOENT) => return Ok(None),
-            old => old.or_exit(Exit::Io, || format!("cannot open {SHOWN}"))?,
-        };
-        let stat = fstat(&old).or_exit(Exit::Io, || format!("cannot look at {SHOWN}"))?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(None);
-        }
-        container.may_hold(&etc, "etc")?;
-        if mount_id(&old)? != mount_id(&etc)? {
-            let message = format!("something is mounted at {SHOWN} already; leave it out");
-            return Err(Error::new(Exit::Request, message));
-        }
+        let Some((etc, old)) = find(container)? else { return Ok(None) };
         let image = read(proc, &old).or_exit(Exit::Io, || format!("cannot read {SHOWN}"))?;
         let cache = match ldcache::parse(&image) {
             Ok(cache) => cache.without(DRIVER),
@@ -77,11 +60,9 @@ impl Merged {
             Err(Damaged::NotACache | Damaged::Truncated | Damaged::ByteOrder) => Cache::default(),
             Err(Damaged::TooLarge | Damaged::Overlapping) => return Ok(None),
         };
+        let bytes = merge(&cache, files);
         let own = container.own_layer && mount_id(&etc)? == container.root_mount;
-        let drop_in =
-            [Dir::Lib64, Dir::Lib32].into_iter().filter(|dir| files.iter().any(|file| file.dir == *dir));
-        let drop_in = drop_in.map(|dir| format!("{DRIVER}/{}\n", dir.as_str())).collect();
-        Ok(Some(Self { bytes: merge(&cache, files), etc, old, drop_in, own }))
+        Ok(Some(Self { bytes, etc, old, drop_in: drop_in(files), own }))
     }
 
     /// Puts what is going to be mounted into the tmpfs, as long as that can be written to.
@@ -97,16 +78,14 @@ impl Merged {
         } else {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             let tree = open_tree(tmpfs, CACHE, flags);
-            let mounted = tree.and_then(|tree| move_onto(&tree, &self.old).map(|()| tree));
-            id(mounted.or_exit(Exit::Io, || format!("cannot mount {SHOWN}"))?)
-                .or_exit(Exit::Io, || format!("cannot look at {SHOWN}"))?
+            let tree = match tree.and_then(|tree| move_onto(&tree, &self.old).map(|()| tree)) {
+                Err(Errno::NOENT) => return Err(gone()),
+                mounted => mounted.or_exit(Exit::Io, || format!("cannot mount {SHOWN}"))?,
+            };
+            id(tree).or_exit(Exit::Io, || format!("cannot look at {SHOWN}"))?
         };
         let there = beneath(container.root, "etc/ld.so.cache", OFlags::PATH | OFlags::NOFOLLOW);
-        if there.and_then(id) == Ok(new) {
-            return Ok(());
-        }
-        let message = format!("{SHOWN} is gone again; nobody else may change its /etc while it starts");
-        Err(Error::new(Exit::Request, message))
+        if there.and_then(id) == Ok(new) { Ok(()) } else { Err(gone()) }
     }
 
     /// Nothing, where the image's `ldconfig` reads no such directory.
@@ -119,6 +98,41 @@ impl Merged {
         }
         replace(&dir, DROP_IN, self.drop_in.as_bytes(), container.ids).map(drop)
     }
+}
+
+/// The container's `/etc` and the cache in it, which is a regular file and may be mounted on or replaced.
+fn find(container: &Place) -> Result<Option<(OwnedFd, OwnedFd)>> {
+    let etc = match beneath(container.root, "etc", OFlags::PATH | OFlags::DIRECTORY) {
+        Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+        etc => etc.or_exit(Exit::Io, || "cannot open the container's /etc")?,
+    };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let old = match openat(&etc, CACHE, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        old => old.or_exit(Exit::Io, || format!("cannot open {SHOWN}"))?,
+    };
+    let stat = fstat(&old).or_exit(Exit::Io, || format!("cannot look at {SHOWN}"))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(None);
+    }
+    container.may_hold(&etc, "etc")?;
+    if mount_id(&old)? != mount_id(&etc)? {
+        let message = format!("something is mounted at {SHOWN} already; leave it out");
+        return Err(Error::new(Exit::Request, message));
+    }
+    Ok(Some((etc, old)))
+}
+
+/// The directories of these files' libraries, as `ld.so.conf` has them.
+fn drop_in(files: &[&Planned]) -> String {
+    let used = |dir: &Dir| files.iter().any(|file| file.dir == *dir);
+    let dirs = [Dir::Lib64, Dir::Lib32].into_iter().filter(used);
+    dirs.map(|dir| format!("{DRIVER}/{}\n", dir.as_str())).collect()
+}
+
+fn gone() -> Error {
+    let message = format!("{SHOWN} is gone again; nobody else may change its /etc while it starts");
+    Error::new(Exit::Request, message)
 }
 
 /// Writes a file of the container's beside the one of this name, and renames it into its place. [`Exit::Request`] for

@@ -110,8 +110,7 @@ impl<'a> Detached<'a> {
         }
         sys::mount::set_private_with(tmpfs, libc::MOUNT_ATTR_RDONLY, 0)
             .or_exit(Exit::Io, || "cannot make /usr/local/nvidia read-only")?;
-        move_onto(tmpfs, &target.dir)
-            .or_exit(Exit::Io, || "cannot mount the container's /usr/local/nvidia")?;
+        done(move_onto(tmpfs, &target.dir), PLACE, "mount")?;
         self.attach_files(tmpfs)?;
         target.cache.map_or(Ok(()), |cache| cache.attach(container, tmpfs))
     }
