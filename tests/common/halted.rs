@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use super::command::{Output, Running};
 use super::container::{Builder, Container};
 use super::runtime::Step;
 use super::strace;
-use super::wait::{Process, for_file};
+use super::wait::{DEADLINE, Process, for_file};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The container. Dropping it ends its first process.
@@ -68,19 +69,25 @@ impl<'h> Halted<'h> {
         let _ = fs::remove_file(&trace);
         let inject = format!("inject={call}:signal=SIGSTOP:when={n}");
         let hook = self.traced(&["-e", &format!("trace=setns,{call}"), "-e", &inject], &trace);
-        // The parent stops, too, if it makes the call as often.
-        for nth in 0.. {
-            for_file(&trace, "a stop", |text| its_lines(text, STOP).count() > nth);
-            let text = fs::read_to_string(&trace).expect("the trace");
-            let (pid, _) = its_lines(&text, STOP).nth(nth).expect("waited for");
-            let go_on = || kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
-            if its_lines(&text, "setns(").any(|(child, _)| child == pid) {
-                meanwhile();
-                go_on();
-                break;
+        // The parent stops, too, if it makes the call as often: before the child, or when it takes back what the
+        // child could not finish.
+        let mut meanwhile = Some(meanwhile);
+        let (mut resumed, end) = (0, Instant::now() + DEADLINE);
+        while hook.is_running() {
+            assert!(Instant::now() < end, "the hook did not end in {DEADLINE:?}");
+            let text = fs::read_to_string(&trace).unwrap_or_default();
+            for (pid, _) in its_lines(&text, STOP).skip(resumed) {
+                if its_lines(&text, "setns(").any(|(child, _)| child == pid)
+                    && let Some(meanwhile) = meanwhile.take()
+                {
+                    meanwhile();
+                }
+                kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
+                resumed += 1;
             }
-            go_on();
+            std::thread::yield_now();
         }
+        assert!(meanwhile.is_none(), "the child did not stop");
         hook.wait()
     }
 
