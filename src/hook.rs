@@ -12,6 +12,7 @@ use crate::cgroup::OwnCgroups;
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
 use crate::device_rule::DeviceRule;
+use crate::driver::{self, Capabilities, DriverFile};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::files;
 use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
@@ -59,6 +60,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         return Ok(());
     }
     let request = found.check()?;
+    let capabilities = Capabilities::parse(bundle.env(Capabilities::VARIABLE))?;
     if rootless {
         return Err(no_rootless());
     }
@@ -78,6 +80,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
     }
+    let files = driver::find(&host.driver, &host.inventory.driver, capabilities)?.files;
 
     let lease = Lease {
         container: state.id.clone(),
@@ -89,8 +92,9 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         vgpus: Vec::new(),
     };
     let mut rollback = Rollback { state_dir: &state_dir, pool: &pool, granted: None, opened: None };
-    let brought = grant(lease, &want, &host, &cgroups, &mut rollback)
-        .and_then(|lease| bring_in(&lease, &bundle, &rules, &host, &container, &cgroups, &mut rollback));
+    let brought = grant(lease, &want, &host, &cgroups, &mut rollback).and_then(|lease| {
+        bring_in(&lease, &bundle, &rules, &host, files, &container, &cgroups, &mut rollback)
+    });
     match brought {
         Ok(()) => {
             rollback.keep_all();
@@ -223,24 +227,27 @@ fn grant(
 }
 
 /// Brings what is behind a lease into the container.
+#[expect(clippy::too_many_arguments, reason = "each is a step's result, and only this file knows the steps")]
 fn bring_in<'a>(
     lease: &Lease,
     bundle: &Bundle,
     rules: &[DeviceRule],
     host: &Host,
+    files: Vec<DriverFile>,
     container: &Container,
     cgroups: &'a OwnCgroups,
     rollback: &mut Rollback<'a>,
 ) -> Result<()> {
     let allow_other_access = rollback.pool.policy.allow_other_access;
-    let plan = resolve::plan(lease, &host.inventory, &host.majors)?;
-    let open = live::open(plan, &host.driver, host.majors)?;
+    let plan = resolve::plan(lease, &host.inventory, &host.majors, &files)?;
+    let open = live::open(plan, &host.driver, host.majors, files)?;
     let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), rules)?);
     let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };
     let birth = inject::confine(cgroups, allowed, &others)?;
     let root = bundle.root(&lease.bundle)?;
     let mount_label = bundle.mount_label();
-    live::inject(&open, &Entry { container, root: &root, mount_label, birth, allow_other_access })
+    let read_only = bundle.root_is_read_only();
+    live::inject(&open, &Entry { container, root: &root, read_only, mount_label, birth, allow_other_access })
 }
 
 /// What has been done so far, undone when the hook fails, by an error or a panic.

@@ -1,10 +1,13 @@
 //! What the kernel must be told so that a container has what its plan says.
 
+mod cache;
 pub mod cgroup_v1;
 pub mod cgroup_v2;
 pub mod child;
+mod files;
 pub mod live;
 pub mod mounts;
+mod tmpfs;
 
 use std::os::fd::AsFd;
 

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
-//! [`access`], [`resolve`]. Touch the kernel: [`files`], [`gpu`], [`cgroup`], [`container`] and [`trust`]
-//! (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
+//! [`access`], [`resolve`], [`elf`], [`ldcache`]. Touch the kernel: [`files`], [`gpu`], [`driver`], [`cgroup`],
+//! [`container`] and [`trust`] (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
 pub mod cgroup;
@@ -23,12 +23,15 @@ pub mod cli;
 pub mod config;
 pub mod container;
 pub mod device_rule;
+pub mod driver;
+pub mod elf;
 pub mod error;
 pub mod files;
 pub mod gpu;
 pub mod hook;
 pub mod inject;
 pub mod journal;
+pub mod ldcache;
 pub mod oci;
 pub mod pool;
 pub mod request;

@@ -80,6 +80,7 @@ struct Process<'a> {
 struct Root<'a> {
     #[serde(borrow)]
     path: Cow<'a, str>,
+    readonly: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -222,6 +223,11 @@ impl<'a> Bundle<'a> {
     pub fn env(&self, name: &str) -> Option<&str> {
         let mut entries = self.process.as_ref()?.env.as_ref()?.iter().rev();
         entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Is the root file system to be read-only for the container? (Runtimes make it so after the hooks.)
+    pub fn root_is_read_only(&self) -> bool {
+        self.root.as_ref().and_then(|root| root.readonly).unwrap_or(false)
     }
 
     /// The container's root file system on the host, absolute.

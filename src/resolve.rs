@@ -1,8 +1,11 @@
 //! The virtual configuration of a container replaced by the physical GPUs' real one (rows A5 and A6):
 //! a lease becomes a plan, everything that goes into the container. Pure; [`crate::inject`] applies it.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
+use crate::driver::{DriverFile, Kind};
 use crate::error::{Error, Exit, Result};
 use crate::gpu::{Inventory, Majors};
 use crate::pool::Lease;
@@ -15,6 +18,8 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// The numbers of the host's other GPUs, which must stay closed to it.
     pub others: Vec<Node>,
+    /// The driver's files that it gets below `/usr/local/nvidia`.
+    pub files: Vec<File>,
     /// What `/dev/vgpu/lease.json` says.
     pub lease_json: String,
 }
@@ -40,6 +45,55 @@ impl Node {
     }
 }
 
+/// A file of the driver below `/usr/local/nvidia`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Where it is on the host, relative to the driver's root: which of the found files it is.
+    pub source: String,
+    /// The directory it goes into.
+    pub dir: Dir,
+    /// Its name there.
+    pub name: String,
+    /// More names for it in the same directory.
+    pub links: Vec<String>,
+}
+
+/// The directories of `/usr/local/nvidia`. `lib` is a link to `lib64` there: images have either in
+/// LD_LIBRARY_PATH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Dir {
+    /// `bin`
+    Bin,
+    /// `lib64`
+    Lib64,
+    /// `lib32`
+    Lib32,
+}
+
+impl Dir {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Bin, Self::Lib64, Self::Lib32];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bin => "bin",
+            Self::Lib64 => "lib64",
+            Self::Lib32 => "lib32",
+        }
+    }
+
+    /// Where files of a kind go; nowhere yet for sockets and firmware, which have places of their own.
+    fn of(kind: Kind) -> Option<Self> {
+        match kind {
+            Kind::Library => Some(Self::Lib64),
+            Kind::Library32 => Some(Self::Lib32),
+            Kind::Binary => Some(Self::Bin),
+            Kind::Socket | Kind::Firmware => None,
+        }
+    }
+}
+
 /// What `/dev/vgpu/lease.json` holds: the virtual beside the real.
 #[derive(Serialize)]
 struct LeaseJson<'a> {
@@ -59,9 +113,10 @@ struct LeasedJson<'a> {
     device: String,
 }
 
-/// Looks up what is real behind a lease. [`Exit::Gpu`] for a GPU that is not in the inventory, or a
-/// driver whose unified memory module, which every CUDA program needs, is not loaded.
-pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors) -> Result<Plan> {
+/// Looks up what is real behind a lease, and gives each of the driver's files that were found its place. (What
+/// is said about a file is looked at, not the file.) [`Exit::Gpu`] for a GPU that is not in the inventory, a
+/// driver whose unified memory module, which every CUDA program needs, is not loaded, or two files of one name.
+pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors, found: &[DriverFile]) -> Result<Plan> {
     let minor_of = |uuid: &GpuUuid| {
         let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid);
         let gone =
@@ -102,5 +157,69 @@ pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors) -> Result<Pla
     let mut lease_json = serde_json::to_string_pretty(&json)
         .map_err(|e| Error::new(Exit::Io, format!("cannot write lease.json: {e}")))?;
     lease_json.push('\n');
-    Ok(Plan { nodes, others: others.map(|minor| Node::of_gpu(majors, minor)).collect(), lease_json })
+    let others = others.map(|minor| Node::of_gpu(majors, minor)).collect();
+    Ok(Plan { nodes, others, files: files(found)?, lease_json })
+}
+
+/// Gives each file its place, and lets no two have the same one.
+fn files(found: &[DriverFile]) -> Result<Vec<File>> {
+    let mut taken = BTreeSet::new();
+    let mut files = Vec::new();
+    for file in found {
+        let (Some(dir), Some((name, links))) = (Dir::of(file.kind), file.names.split_first()) else {
+            continue;
+        };
+        if let Some(twice) = file.names.iter().find(|name| !taken.insert((dir, name.as_str()))) {
+            let message = format!(
+                "two of the driver's files have the name {twice}, one of them {}; reinstall the driver",
+                file.path
+            );
+            return Err(Error::new(Exit::Gpu, message));
+        }
+        files.push(File { source: file.path.clone(), dir, name: name.clone(), links: links.to_vec() });
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(kind: Kind, path: &str, names: &[&str]) -> DriverFile {
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        DriverFile { fd, kind, names, path: path.to_owned() }
+    }
+
+    #[test]
+    fn each_kind_of_file_has_its_place() {
+        let files = files(&[
+            found(Kind::Library, "a/libx.so.1.2", &["libx.so.1.2", "libx.so.1", "libx.so"]),
+            found(Kind::Library32, "b/libx.so.1.2", &["libx.so.1.2", "libx.so.1"]),
+            found(Kind::Binary, "usr/bin/x", &["x"]),
+            found(Kind::Socket, "run/x/socket", &["run/x/socket"]),
+            found(Kind::Firmware, "lib/firmware/x.bin", &["lib/firmware/x.bin"]),
+        ]);
+        let shown = |file: &File| {
+            format!("{} {}/{} {}", file.source, file.dir.as_str(), file.name, file.links.join(" "))
+        };
+        let shown: Vec<_> = files.unwrap().iter().map(shown).collect();
+        let expected = [
+            "a/libx.so.1.2 lib64/libx.so.1.2 libx.so.1 libx.so",
+            "b/libx.so.1.2 lib32/libx.so.1.2 libx.so.1",
+            "usr/bin/x bin/x ",
+        ];
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn no_two_files_have_one_name() {
+        let one = || found(Kind::Library, "a/libx.so.1.2", &["libx.so.1.2", "libz.so.1"]);
+        let other = found(Kind::Library, "a/liby.so.1.2", &["liby.so.1.2", "libz.so.1"]);
+        let error = files(&[one(), other]).unwrap_err();
+        assert_eq!(error.exit, Exit::Gpu);
+        let line = "two of the driver's files have the name libz.so.1, one of them a/liby.so.1.2; reinstall the driver";
+        assert_eq!(error.to_string(), line);
+        assert!(files(&[one(), found(Kind::Binary, "bin/z", &["libz.so.1"])]).is_ok());
+    }
 }

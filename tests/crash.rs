@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use common::container::Container;
-use common::host::{Gpu, Host, MAJOR, make_node};
+use common::driver;
+use common::host::{DRIVER, Gpu, Host, MAJOR, make_node};
 use common::parked::{Lot, Parked};
 use common::runtime::Runtime;
 use common::seed::{Seed, say};
@@ -162,6 +163,10 @@ fn assert_given(host: &Host, id: &str, pid: u32, dev: &Path) {
     let told: Vec<_> = json["vgpus"].as_array().expect("vgpus").iter().map(|vgpu| &vgpu["id"]).collect();
     assert_eq!(told, ids.iter().collect::<Vec<_>>());
     assert_eq!(nodes_in(dev), nodes(host));
+    let given = dev.parent().expect("a root").join("usr/local/nvidia/lib64/libcuda.so.1");
+    let of_driver = host.driver_root().join(driver::LIBRARIES).join(format!("libcuda.so.{DRIVER}"));
+    let [given, of_driver] = [given, of_driver].map(|file| fs::metadata(file).expect("libcuda"));
+    assert_eq!((given.dev(), given.ino()), (of_driver.dev(), of_driver.ino()));
 }
 
 /// What a container with everything has in `/dev`: name and number.
@@ -198,7 +203,7 @@ fn errors(name: &str) -> &'static [&'static str] {
         "read" => &["EIO", "EINTR"],
         "open" | "openat" => &["EMFILE", "EIO"],
         "openat2" => &["EMFILE", "EAGAIN"],
-        "mkdir" | "mkdirat" | "mknodat" | "renameat" => &["ENOSPC", "EPERM"],
+        "mkdir" | "mkdirat" | "mknodat" | "symlinkat" | "renameat" => &["ENOSPC", "EPERM"],
         "flock" => &["ENOLCK", "EINTR"],
         "clone3" => &["EAGAIN", "ENOMEM"],
         "bpf" | "fsopen" | "fsconfig" | "fsmount" | "open_tree" | "mount_setattr" | "move_mount"

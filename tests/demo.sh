@@ -29,6 +29,11 @@ gpu() {
     mknod -m 666 "$host/driver/dev/nvidia$1" c 195 "$1"
 }
 
+# library NAME SONAME: a shared object, which the compiler that cargo links with can make of nothing.
+library() {
+    cc -shared -nostdlib -x c /dev/null -Wl,-soname,"$2" -o "$host/driver/usr/lib/$1"
+}
+
 make_host() {
     mkdir -p "$host/driver/dev" "$host/driver/proc/driver/nvidia" "$host/rootfs/bin" "$host/rootfs/proc" \
         "$host/rootfs/dev" "$host/rootfs/sys"
@@ -37,6 +42,11 @@ make_host() {
     printf 'Character devices:\n195 nvidia\n511 nvidia-uvm\n' >"$host/driver/proc/devices"
     mknod -m 666 "$host/driver/dev/nvidiactl" c 195 255
     mknod -m 666 "$host/driver/dev/nvidia-uvm" c 511 0
+    mkdir -p "$host/driver/usr/lib" "$host/driver/usr/bin"
+    library libcuda.so.550.54.15 libcuda.so.1
+    library libnvidia-ml.so.550.54.15 libnvidia-ml.so.1
+    printf '#!/bin/sh\necho "NVIDIA-SMI 550.54.15 (simulated)"\n' >"$host/driver/usr/bin/nvidia-smi"
+    chmod 755 "$host/driver/usr/bin/nvidia-smi"
     gpu 1 0000:3b:00.0 GPU-11111111-aaaa-bbbb-cccc-000000000001
     gpu 0 0000:86:00.0 GPU-22222222-aaaa-bbbb-cccc-000000000002
     busybox=$(command -v busybox)
@@ -64,7 +74,7 @@ start() {
     cat >"$bundle/config.json" <<EOF
 {
   "ociVersion": "1.0.2",
-  "process": {"args": ["sleep", "1000"], "cwd": "/", "env": ["PATH=/bin"], "user": {"uid": 0, "gid": 0}},
+  "process": {"args": ["sleep", "1000"], "cwd": "/", "env": ["PATH=/usr/local/nvidia/bin:/bin"], "user": {"uid": 0, "gid": 0}},
   "root": {"path": "$host/rootfs", "readonly": true},
   "mounts": [
     {"destination": "/proc", "type": "proc", "source": "proc"},
@@ -101,6 +111,10 @@ echo "web finds in its /dev the physical GPU behind its virtual one, and no othe
 inside web ls -l /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia1
 inside web ls /dev/nvidia0 2>&1 || true
 inside web cat /dev/vgpu/lease.json
+echo
+echo "The driver's files came along, from the host:"
+inside web ls /usr/local/nvidia/lib64
+inside web nvidia-smi
 
 say "2. A container asks for seven. Only six are free, so it does not start:"
 if start greedy 7; then echo "demo: greedy should have been refused" >&2; exit 1; fi

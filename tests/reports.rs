@@ -445,14 +445,16 @@ fn r12_every_mount_is_private() {
         container.up().ok();
         let mut mounts = mounted_by_vgpu(container.pid());
         mounts.extend(mount_at(container.pid(), "/dev/gpu"));
-        // The lease, three control nodes, the GPU, and what covers the other one.
-        assert_eq!(mounts.len(), 6, "{mounts:#?}");
+        // The lease, three control nodes, the GPU, what covers the other one, and two libraries in their tmpfs.
+        assert_eq!(mounts.len(), 9, "{mounts:#?}");
         for line in &mounts {
             let mut fields = line.split(' ').skip(4);
             let (at, options) = (fields.next().expect("a path"), fields.next().expect("options"));
             let node = at.starts_with("/dev/nvidia");
-            let expected = if node { "rw,nosuid,noexec" } else { "ro,nosuid,nodev,noexec" };
+            let library = at.starts_with("/usr/local/nvidia/lib64/");
+            let expected = if node { "rw,nosuid,noexec" } else { "ro,nosuid,nodev" };
             assert!(options.starts_with(expected), "{line}");
+            assert_ne!(options.contains("noexec"), library, "{line}");
             assert_eq!(fields.next(), Some("-"), "shared or a slave: {line}");
         }
         outside.assert_is(&before, "while it runs");
@@ -474,10 +476,11 @@ fn r13_fifty_starts_on_one_root(runtime: Runtime) {
     let host = Host::new(Cgroups::V1);
     // Placement is deterministic: the GPU with the first UUID.
     let gpu = format!("dev/{}", &host.gpus[0].node()[5..]);
-    let mut mount_points =
-        ["dev/nvidia-uvm", "dev/nvidia-uvm-tools", &gpu, "dev/nvidiactl", "dev/vgpu"].map(Path::new);
-    mount_points.sort();
-    for (change, leaves) in [(without_dev as fn(&mut Value), &mount_points[..]), (with_dev, &[])] {
+    let files = ["usr/local", "usr/local/nvidia"].map(Path::new);
+    let nodes = ["dev/nvidia-uvm", "dev/nvidia-uvm-tools", &gpu, "dev/nvidiactl", "dev/vgpu"].map(Path::new);
+    let mut both = [&nodes[..], &files].concat();
+    both.sort();
+    for (change, leaves) in [(without_dev as fn(&mut Value), &both[..]), (with_dev, &files)] {
         // What the runtime itself leaves does not count.
         let first = host.container(runtime).no_hooks().args(&["true"]).tweak(change).build();
         first.run().ok();
@@ -827,9 +830,10 @@ fn r19_names_that_are_swapped_at_every_step() {
     halted.undo();
     // After the last statx, which is for the lease when everything is there, it is too late.
     counts[2] -= 1;
-    assert!(counts[2] > 5 && (counts[0], counts[1], counts[3]) == (1, 4, 5), "{counts:?} of {calls:?}");
+    assert!(counts[2] > 5 && (counts[0], counts[1], counts[3]) == (4, 6, 8), "{counts:?} of {calls:?}");
     let names = ["nvidiactl", "nvidia-uvm-tools", "vgpu"].map(|name| dev.join(name));
-    for name in [&dev].into_iter().chain(&names) {
+    let places = ["usr/local", "usr/local/nvidia"].map(|name| halted.root().join(name));
+    for name in [&dev].into_iter().chain(&names).chain(&places) {
         link(&evil, &outside.path(if name.is_dir() { "dev" } else { "file" }));
         let exchange = || renameat_with(CWD, name, CWD, &evil, RenameFlags::EXCHANGE).expect("exchange");
         for (call, count) in calls.into_iter().zip(&counts) {
@@ -842,7 +846,9 @@ fn r19_names_that_are_swapped_at_every_step() {
                 exchange();
                 halted.undo();
                 let Outcome::Refused(line) = outcome else { panic!("{what}: {outcome:?}") };
-                let says = ["is a symbolic link", "no usable /dev", "is gone again"];
+                let of_dev = ["is a symbolic link", "no usable /dev", "is gone again"];
+                let of_files = ["where the driver's files go", "is not the host's"];
+                let says = if places.contains(name) { &of_files[..] } else { &of_dev };
                 assert!(says.iter().any(|says| line.contains(says)), "{what}: {line}");
             }
         }

@@ -9,7 +9,8 @@ use vgpu::pool::Lease;
 use vgpu::pool::store::StateDir;
 
 use crate::VGPU;
-use crate::common::host::{Gpu, Host};
+use crate::common::driver;
+use crate::common::host::{DRIVER, Gpu, Host};
 use crate::common::view::Cgroups;
 use crate::parked::{Inside, Parked, text};
 use crate::spawn::timed;
@@ -29,6 +30,7 @@ pub fn print(cgroups: Cgroups, version: &str) {
     let host = Host::builder(cgroups).gpus(Gpu::several(GPUS)).pool(pool_file()).build();
     // As /run is.
     host.view().run(&["mount", "-t", "tmpfs", "-o", "mode=755", "none", text(&host.state_dir())]).ok();
+    driver::install_all(&host.driver_root(), DRIVER);
     host.vgpu(&["discover"]).ok();
     let bench = Bench::new(&host);
     let _view = Inside::enter(&host.view().namespace());

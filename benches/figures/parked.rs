@@ -55,6 +55,9 @@ impl<'h> Parked<'h> {
         let cgroup = format!("/{}/parked", host.name());
         let container = host
             .container(Runtime::Runc)
+            .furnish(|root| {
+                fs::copy("/etc/ld.so.cache", root.join("etc/ld.so.cache")).expect("a linker cache");
+            })
             .tweak(|config| *config = podman(config, &cgroup, &hook, host.dir()))
             .build();
         let create = container.spawn_step(Step::Create);
@@ -86,7 +89,7 @@ impl<'h> Parked<'h> {
         }
     }
 
-    /// Takes the nodes out of its `/dev` again and gives its device cgroup back the rules it had. Ends the
+    /// Takes the nodes out of its `/dev` again, and the driver's files away, and gives its device cgroup back the rules it had. Ends the
     /// run where the hook has not brought them all.
     pub fn undo(&self) {
         let container = Inside::enter(Path::new(&format!("/proc/{}/ns/mnt", self.pid)));
@@ -100,6 +103,9 @@ impl<'h> Parked<'h> {
         }
         unmount(dev.join("vgpu"), UnmountFlags::empty()).expect("a mounted /dev/vgpu");
         fs::remove_dir(dev.join("vgpu")).expect("its mount point");
+        for files in ["usr/local/nvidia", "etc/ld.so.cache"] {
+            unmount(self.root.join(files), UnmountFlags::DETACH).expect("the driver's files");
+        }
         drop(container);
         self.rules.restore(self.host, self.pid);
     }

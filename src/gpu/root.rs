@@ -63,7 +63,10 @@ impl DriverRoot {
     }
 
     /// The names in a directory below the root, sorted; none where there is no such directory.
-    pub(super) fn names(&self, path: impl AsRef<Path>) -> rustix::io::Result<Vec<String>> {
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn names(&self, path: impl AsRef<Path>) -> rustix::io::Result<Vec<String>> {
         let dir = match self.open_below(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(Vec::new()),
             dir => dir?,

@@ -19,14 +19,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags};
 use rustix::thread::LinkNameSpaceType;
 
 use crate::container::{Container, RootIds};
+use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::gpu::{DriverRoot, Majors};
 use crate::inject::child::{self, Birth};
+use crate::inject::files::{self, OpenFile};
 use crate::inject::mounts::MountTable;
+use crate::inject::tmpfs;
 use crate::resolve::{Node, Plan};
 use crate::sys;
 use crate::types::DeviceNumber;
@@ -37,6 +40,7 @@ pub struct Open {
     nodes: Vec<OpenNode>,
     /// Those of the host's other GPUs that have their node here.
     others: Vec<OpenNode>,
+    files: Vec<OpenFile>,
     lease_json: String,
     majors: Majors,
 }
@@ -50,13 +54,14 @@ struct OpenNode {
 
 /// Opens what a plan names below the driver root. Optional nodes that are not there are left out (R08); a
 /// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`], and so is any
-/// that cannot be looked at.
-pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors) -> Result<Open> {
+/// that cannot be looked at. The driver's files were opened when they were `found`.
+pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, found: Vec<DriverFile>) -> Result<Open> {
     let nodes = plan.nodes.iter().filter_map(|node| open_node(node, driver).transpose());
     let others = plan.others.iter().filter_map(|node| open_other(node, driver).transpose());
     Ok(Open {
         nodes: nodes.collect::<Result<_>>()?,
         others: others.collect::<Result<_>>()?,
+        files: files::open(plan.files, found)?,
         lease_json: plan.lease_json,
         majors,
     })
@@ -121,6 +126,8 @@ pub struct Entry<'a> {
     pub container: &'a Container,
     /// Its root file system's path on the host.
     pub root: &'a Path,
+    /// Is that to be read-only for it?
+    pub read_only: bool,
     /// Its SELinux label.
     pub mount_label: Option<&'a str>,
     /// How the child gets into its cgroup.
@@ -138,10 +145,12 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
     let inside = Inside {
         open,
         clones,
+        files: files::Detached::new(&open.files, ids, entry.mount_label)?,
         lease: lease_tmpfs(&open.lease_json, ids, entry.mount_label)?,
         mounts: entry.container.mounts()?,
         root: Root::open(entry.root)?,
         ids,
+        read_only: entry.read_only,
         allow_other_access: entry.allow_other_access,
         // Only a child that is in the container's cgroup can read back what that allows.
         read_back_access: !matches!(entry.birth, Birth::Beside),
@@ -149,6 +158,8 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
     child::run(entry.birth, || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
+        // What is made here has the mode that is written here.
+        rustix::process::umask(Mode::empty());
         inside.attach()
     })
 }
@@ -168,20 +179,7 @@ fn clone_node(node: &OpenNode) -> Result<OwnedFd> {
 /// The detached tmpfs that becomes `/dev/vgpu`, with `lease.json` in it.
 fn lease_tmpfs(json: &str, ids: RootIds, label: Option<&str>) -> Result<OwnedFd> {
     let make = || -> std::io::Result<OwnedFd> {
-        let fs = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "source", "vgpu")?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "mode", "0755")?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "size", "1m")?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "uid", ids.uid.to_string())?;
-        rustix::mount::fsconfig_set_string(fs.as_fd(), "gid", ids.gid.to_string())?;
-        if let Some(label) = label.filter(|_| Path::new("/sys/fs/selinux/enforce").exists()) {
-            rustix::mount::fsconfig_set_string(fs.as_fd(), "context", label)?;
-        }
-        rustix::mount::fsconfig_create(fs.as_fd())?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let mount = rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        let mount = tmpfs::detached(ids, label)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&mount, "lease.json", flags, Mode::empty())?;
         rustix::fs::fchmod(&file, Mode::RUSR | Mode::RGRP | Mode::ROTH)?;
@@ -245,10 +243,12 @@ const MOST_HIDDEN: usize = 256;
 struct Inside<'a> {
     open: &'a Open,
     clones: Vec<OwnedFd>,
+    files: files::Detached<'a>,
     lease: OwnedFd,
     mounts: MountTable,
     root: Root,
     ids: RootIds,
+    read_only: bool,
     allow_other_access: bool,
     read_back_access: bool,
 }
@@ -266,9 +266,22 @@ impl Inside<'_> {
         let dev = self.dev(&root, root_mount)?;
         let lease = match self.attached(&dev, root_mount)? {
             Some(lease) => lease,
-            None => self.attach_all(&dev)?,
+            None => {
+                let container = files::Place {
+                    root: &root,
+                    root_mount,
+                    mounts: &self.mounts,
+                    ids: self.ids,
+                    own_layer: !self.read_only && self.mounts.is_writable_overlay(root_mount),
+                };
+                let target = self.files.target(&container)?;
+                let lease = self.attach_all(&dev)?;
+                self.files.attach(target, &container)?;
+                lease
+            }
         };
-        self.read_back(&root, lease)
+        self.read_back(&root, lease)?;
+        self.files.read_back(&root)
     }
 
     /// The mount of the container's root, which the runtime has bound onto itself at the root's path.
@@ -505,14 +518,14 @@ fn done<T>(result: Result<T, Errno>, name: &str, what: &str) -> Result<T> {
 const LOOKUPS: usize = 1000;
 
 /// Opens a path that resolves beneath a directory as if that were the root, through no magic link.
-fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+pub(super) fn beneath(dir: &OwnedFd, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let open = || rustix::fs::openat2(dir, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
     // The kernel gives up with EAGAIN when a rename may have moved ".." out of the root meanwhile.
     (1..LOOKUPS).map(|_| open()).find(|opened| !matches!(opened, Err(Errno::AGAIN))).unwrap_or_else(open)
 }
 
-fn mount_id(fd: &OwnedFd) -> Result<u64> {
+pub(super) fn mount_id(fd: &OwnedFd) -> Result<u64> {
     Ok(kind_and_mount(fd)?.1)
 }
 

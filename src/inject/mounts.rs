@@ -20,6 +20,7 @@ struct Mount {
     at: PathBuf,
     shared: bool,
     tmpfs: bool,
+    writable_overlay: bool,
 }
 
 impl MountTable {
@@ -60,6 +61,11 @@ impl MountTable {
         if id == root || own_tmpfs { Ok(()) } else { Err("is mounted from the host") }
     }
 
+    /// Is mount `id` an overlay with a writable layer, as engines give each container one of its own?
+    pub fn is_writable_overlay(&self, id: u64) -> bool {
+        self.find(id).is_some_and(|mount| mount.writable_overlay)
+    }
+
     fn find(&self, id: u64) -> Option<&Mount> {
         self.0.iter().find(|mount| mount.id == id)
     }
@@ -80,9 +86,15 @@ fn parse_line(line: &str) -> Option<Mount> {
     let (id, parent) = (number()?, number()?);
     let device = fields.next()?.to_owned();
     let (root, at) = (unescape(fields.next()?), unescape(fields.next()?));
-    let shared = fields.skip(1).any(|tag| tag.starts_with("shared:"));
-    let kind = back.split(' ').next()?;
-    Some(Mount { id, parent, device, root, at, shared, tmpfs: kind == "tmpfs" })
+    let options = fields.next()?;
+    let shared = fields.any(|tag| tag.starts_with("shared:"));
+    let mut of_file_system = back.split(' ');
+    let (kind, _source, its_options) =
+        (of_file_system.next()?, of_file_system.next()?, of_file_system.next()?);
+    let is = |options: &str, word: &str| options.split(',').any(|option| option.starts_with(word));
+    let writable = is(options, "rw") && is(its_options, "rw") && is(its_options, "upperdir=");
+    let (tmpfs, writable_overlay) = (kind == "tmpfs", kind == "overlay" && writable);
+    Some(Mount { id, parent, device, root, at, shared, tmpfs, writable_overlay })
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.
@@ -171,6 +183,22 @@ mod tests {
         for (id, at) in [(1, "/"), (2, "/m"), (4, "/v"), (7, "/c"), (8, "/d"), (9, "/d"), (10, "/e")] {
             assert!(!table.is_bound_onto_itself(id, Path::new(at)), "{at}");
         }
+    }
+
+    #[test]
+    fn an_overlay_with_a_layer_to_write_to() {
+        let table = "\
+1 0 0:50 / /a rw,relatime master:1 - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w
+2 0 0:50 / /b ro - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w
+3 0 0:50 / /c rw - overlay overlay ro,lowerdir=/l,upperdir=/u,workdir=/w
+4 0 0:50 / /d rw - overlay overlay rw,lowerdir=/l:/m
+5 0 0:50 / /e rw - fuse.fuse-overlayfs fuse-overlayfs rw,user_id=0
+6 0 254:0 / /f rw - ext4 /dev/upperdir=x rw";
+        let table = MountTable::parse(table).unwrap();
+        assert_eq!(
+            [1, 2, 3, 4, 5, 6, 7].map(|id| table.is_writable_overlay(id)),
+            [true, false, false, false, false, false, false]
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::wait::{DEADLINE, Process, readable_within};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 /// A program that was started.
 pub struct Running {
@@ -53,6 +53,13 @@ impl Running {
     /// The process id. The wrappers around the program exec it, so it is the program's own.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("not waited for").id()
+    }
+
+    /// Has it not ended yet?
+    pub fn is_running(&self) -> bool {
+        let child = Pid::from_child(self.child.as_ref().expect("not waited for"));
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(child), options).expect("a child").is_none()
     }
 
     /// Sends SIGKILL.

@@ -10,6 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use super::command::{Output, Running};
 use super::container::Builder;
+use super::driver;
 use super::runtime::Runtime;
 use super::view::{Cgroups, View, script};
 
@@ -21,9 +22,6 @@ pub const MAJOR: u32 = 195;
 
 /// The memory of every GPU: that of the product they are named after.
 pub const MEMORY: u64 = 40 << 30;
-
-/// Where Debian's driver packages put libraries.
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// Hosts live here: vgpu wants every directory above its files owned by root and not writable by
 /// others, which `/tmp` is not; `/run` often is mounted `nodev`.
@@ -112,8 +110,9 @@ impl HostBuilder {
         let (name, dir) = new_directory();
         let uvm_major = free_major();
         driver_root(&dir.join("driver_root"), &self.gpus, uvm_major);
+        driver::install_required(&dir.join("driver_root"), DRIVER);
         if self.nvml {
-            let library = nvml(&self.gpus).install(&dir.join("driver_root").join(LIBRARIES));
+            let library = nvml(&self.gpus).install(&dir.join("driver_root").join(driver::LIBRARIES));
             library.unwrap_or_else(|e| panic!("the test double of NVML: {e}"));
         }
         make_dir(&dir.join("state"));
@@ -195,6 +194,13 @@ impl Host {
     /// Where vgpu keeps its state.
     pub fn state_dir(&self) -> PathBuf {
         self.dir.join("state")
+    }
+
+    /// Replaces the driver by one of another version, with all its files.
+    pub fn upgrade_driver(&self, to: &str) {
+        driver::uninstall(&self.driver_root());
+        driver::install_all(&self.driver_root(), to);
+        fs::write(self.driver_root().join("proc/driver/nvidia/version"), version(to)).expect("version");
     }
 
     /// Where the driver's files are.
@@ -314,7 +320,7 @@ fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32) {
     make_node(&dev.join("nvidia-uvm"), uvm_major, 0);
     make_node(&dev.join("nvidia-uvm-tools"), uvm_major, 1);
     make_dir(&proc);
-    fs::write(proc.join("version"), version()).expect("version");
+    fs::write(proc.join("version"), version(DRIVER)).expect("version");
     fs::write(root.join("proc/devices"), proc_devices(uvm_major)).expect("devices");
     for gpu in gpus {
         make_node(&dev.join(format!("nvidia{}", gpu.minor)), MAJOR, gpu.minor);
@@ -337,9 +343,9 @@ fn nvml(gpus: &[Gpu]) -> fake_nvml::Host {
     fake_nvml::Host { driver: DRIVER.to_owned(), gpus: gpus.iter().map(gpu).collect(), ..Default::default() }
 }
 
-fn version() -> String {
+fn version(driver: &str) -> String {
     format!(
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {DRIVER}  Tue Mar  5 22:23:56 UTC 2024\n\
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue Mar  5 22:23:56 UTC 2024\n\
          GCC version:  gcc version 12.2.0 (Debian 12.2.0-14) \n"
     )
 }

@@ -16,7 +16,7 @@ use super::command::Running;
 use super::host::{Host, make_dir};
 use super::view::{Cgroups, script};
 
-/// Where containers are parked: one bundle and one root serve them all, since nothing is left in either.
+/// Where containers are parked: one bundle and one root serve them all, since the same is left in both by all.
 pub struct Lot<'h> {
     host: &'h Host,
     bundle: PathBuf,
@@ -28,6 +28,8 @@ impl<'h> Lot<'h> {
         let bundle = host.dir().join(format!("lot-{count}"));
         let root = bundle.join("rootfs");
         make_dir(&root.join("dev"));
+        make_dir(&root.join("etc"));
+        fs::copy("/etc/ld.so.cache", root.join("etc/ld.so.cache")).expect("a linker cache");
         let config = json!({
             "ociVersion": "1.0.2",
             "root": { "path": "rootfs" },

@@ -1,0 +1,630 @@
+//! ELF read as data: what kind of file it is, its SONAME, its notes. Nothing is mapped, loaded or run, and
+//! no number in the file is believed: an image may bring any bytes under the name of a library. Reads the
+//! file it is given, a few kilobytes of it at most; little-endian files of both classes.
+//!
+//! Own code, since the question is small and the well-kept readers ask for more than it is worth: the whole
+//! file in memory, or mapped, where a file that shrinks meanwhile ends the process with SIGBUS.
+//!
+//! The layouts are those of elf(5); names of fields are the field's own there.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// The largest table that is read (program headers, dynamic section, notes), in bytes. Those of the driver's
+/// libraries have less than a hundredth of it.
+const TABLE_LIMIT: usize = 64 << 10;
+
+/// The longest SONAME, in bytes: that of a file name (`NAME_MAX`).
+const NAME_LIMIT: u64 = 255;
+
+/// What is read first, in bytes: in real files the headers, and often the notes, lie in it.
+const HEAD: usize = 4096;
+
+const ET_DYN: u16 = 3;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_NOTE: u32 = 4;
+const SHT_NOTE: u32 = 7;
+const DT_NULL: u64 = 0;
+const DT_STRTAB: u64 = 5;
+const DT_SONAME: u64 = 14;
+
+/// A file of which any part can be read.
+pub trait ReadAt {
+    /// Reads some bytes from `offset` on into `buffer` and says how many; none at the end of the file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+}
+
+impl ReadAt for OwnedFd {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::retry_on_intr(|| rustix::io::pread(self, &mut *buffer, offset))?)
+    }
+}
+
+impl ReadAt for [u8] {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.get(offset..)).unwrap_or_default();
+        let n = rest.len().min(buffer.len());
+        buffer[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+}
+
+/// 32-bit or 64-bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// `ELFCLASS32`
+    Bits32,
+    /// `ELFCLASS64`
+    Bits64,
+}
+
+/// The processor that a file is for (`e_machine`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine(pub u16);
+
+impl Machine {
+    /// `EM_386`
+    pub const I386: Self = Self(3);
+    /// `EM_ARM`
+    pub const ARM: Self = Self(40);
+    /// `EM_X86_64`
+    pub const X86_64: Self = Self(62);
+    /// `EM_AARCH64`
+    pub const AARCH64: Self = Self(183);
+}
+
+/// One note (`PT_NOTE`, `SHT_NOTE`); its owner is what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The owner's own numbering (`n_type`).
+    pub kind: u32,
+    /// The content, without padding.
+    pub description: Vec<u8>,
+}
+
+/// An ELF file whose headers could be read.
+#[derive(Debug)]
+pub struct Elf<'f, F: ?Sized> {
+    bytes: Bytes<'f, F>,
+    machine: Machine,
+    shared: bool,
+    segments: Vec<Segment>,
+    sections: Sections,
+}
+
+/// A program header (`Elf64_Phdr`) of a kind that is looked at here.
+#[derive(Debug)]
+struct Segment {
+    kind: u32,
+    address: u64,
+    place: Place,
+}
+
+/// Where the section headers are said to be.
+#[derive(Debug)]
+struct Sections {
+    offset: u64,
+    count: u16,
+    entry_size: u16,
+}
+
+/// A piece of the file, as the file says.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: u64,
+    size: u64,
+    align: u64,
+}
+
+impl<'f, F: ReadAt + ?Sized> Elf<'f, F> {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`], with a text that reads on after the file's name, where it is not a
+    /// little-endian ELF file or is damaged; the kernel's where it cannot be read.
+    pub fn read(file: &'f F) -> io::Result<Self> {
+        let head = read_some(file, 0, HEAD)?;
+        let class = class(&head)?;
+        let bytes = Bytes { file, head, class };
+        let mut header = bytes.fields(&bytes.head);
+        header.skip(16)?; // e_ident
+        let shared = header.half()? == ET_DYN;
+        let machine = Machine(header.half()?);
+        header.skip(4)?; // e_version
+        let _entry = header.address()?;
+        let segments = header.address()?;
+        let sections = header.address()?;
+        header.skip(6)?; // e_flags, e_ehsize
+        let (segment_size, segment_count) = (header.half()?, header.half()?);
+        let (entry_size, count) = (header.half()?, header.half()?);
+
+        let table = bytes.table(segments, u64::from(segment_size) * u64::from(segment_count))?;
+        let segments = entries(&table, segment_size).map(|entry| Segment::read(bytes.fields(entry)));
+        Ok(Self {
+            machine,
+            shared,
+            segments: segments.collect::<io::Result<_>>()?,
+            sections: Sections { offset: sections, count, entry_size },
+            bytes,
+        })
+    }
+
+    /// 32-bit or 64-bit.
+    pub fn class(&self) -> Class {
+        self.bytes.class
+    }
+
+    /// The processor that it is for.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Is it a shared object? A position-independent program is one, too.
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The name under which a linker looks for it (`DT_SONAME`), where it has one.
+    ///
+    /// # Errors
+    /// As [`Elf::read`]; also where the name has more than 255 bytes or is not UTF-8.
+    pub fn soname(&self) -> io::Result<Option<String>> {
+        let Some(dynamic) = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else {
+            return Ok(None);
+        };
+        let table = self.bytes.table(dynamic.place.offset, dynamic.place.size)?;
+        let mut fields = self.bytes.fields(&table);
+        let (mut soname, mut strings) = (None, None);
+        while !fields.bytes.is_empty() {
+            match (fields.address()?, fields.address()?) {
+                (DT_NULL, _) => break,
+                (DT_SONAME, offset) => soname = Some(offset),
+                (DT_STRTAB, address) => strings = Some(address),
+                _ => {}
+            }
+        }
+        match (soname, strings) {
+            (None, _) => Ok(None),
+            (Some(_), None) => Err(damaged("has a SONAME and no strings")),
+            (Some(offset), Some(strings)) => self.string(strings, offset).map(Some),
+        }
+    }
+
+    /// The string at this offset of the string table that is loaded at `strings`.
+    fn string(&self, strings: u64, offset: u64) -> io::Result<String> {
+        let address = strings.checked_add(offset).ok_or_else(outside)?;
+        let Place { offset, size, .. } = self.loaded(address)?;
+        let longest = size.min(NAME_LIMIT + 1);
+        let bytes = read_some(self.bytes.file, offset, longest as usize)?;
+        let end = bytes.iter().position(|byte| *byte == 0);
+        let end = end.ok_or_else(|| damaged("has a SONAME without an end"))?;
+        let name = std::str::from_utf8(&bytes[..end]);
+        Ok(name.map_err(|_| damaged("has a SONAME that is not UTF-8"))?.to_owned())
+    }
+
+    /// What of the file is loaded at this address, up to the end of its segment.
+    fn loaded(&self, address: u64) -> io::Result<Place> {
+        let loads = self.segments.iter().filter(|segment| segment.kind == PT_LOAD);
+        let within = loads.filter_map(|Segment { address: start, place, .. }| {
+            let skipped = address.checked_sub(*start)?;
+            let size = place.size.checked_sub(skipped).filter(|left| *left > 0)?;
+            Some(Place { offset: place.offset.checked_add(skipped)?, size, ..*place })
+        });
+        within.into_iter().next().ok_or_else(outside)
+    }
+
+    /// The notes of this owner (`GNU`, `NVIDIA Corporation`): of what is loaded, or, where that has none of
+    /// them, of the sections. A linker leaves notes that are not loaded out of the segments.
+    ///
+    /// # Errors
+    /// As [`Elf::read`]; also where there are more than 64 KiB of notes.
+    pub fn notes(&self, owner: &str) -> io::Result<Vec<Note>> {
+        let loaded = self.segments.iter().filter(|segment| segment.kind == PT_NOTE);
+        let found = self.notes_at(loaded.map(|segment| segment.place), owner)?;
+        if found.is_empty() { self.notes_at(self.note_sections()?.into_iter(), owner) } else { Ok(found) }
+    }
+
+    fn notes_at(&self, places: impl Iterator<Item = Place>, owner: &str) -> io::Result<Vec<Note>> {
+        let mut found = Vec::new();
+        let mut left = TABLE_LIMIT as u64;
+        for place in places {
+            // Places may overlap: without a limit for all of them, a small file makes a long read.
+            left = left.checked_sub(place.size).ok_or_else(too_large)?;
+            let bytes = self.bytes.table(place.offset, place.size)?;
+            let align = if place.align == 8 { 8 } else { 4 };
+            read_notes(self.bytes.fields(&bytes), align, owner.as_bytes(), &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn note_sections(&self) -> io::Result<Vec<Place>> {
+        let Sections { offset, count, entry_size } = self.sections;
+        let table = self.bytes.table(offset, u64::from(entry_size) * u64::from(count))?;
+        let mut places = Vec::new();
+        for entry in entries(&table, entry_size) {
+            let mut fields = self.bytes.fields(entry);
+            fields.skip(4)?; // sh_name
+            let kind = fields.word()?;
+            let (_flags, _address) = (fields.address()?, fields.address()?);
+            let (offset, size) = (fields.address()?, fields.address()?);
+            fields.skip(8)?; // sh_link, sh_info
+            let align = fields.address()?;
+            if kind == SHT_NOTE {
+                places.push(Place { offset, size, align });
+            }
+        }
+        Ok(places)
+    }
+}
+
+impl Segment {
+    fn read(mut fields: Fields<'_>) -> io::Result<Self> {
+        let kind = fields.word()?;
+        if fields.class == Class::Bits64 {
+            fields.skip(4)?; // p_flags, which 32-bit files have further behind
+        }
+        let (offset, address) = (fields.address()?, fields.address()?);
+        let _physical = fields.address()?;
+        let (size, _in_memory) = (fields.address()?, fields.address()?);
+        if fields.class == Class::Bits32 {
+            fields.skip(4)?;
+        }
+        let align = fields.address()?;
+        Ok(Self { kind, address, place: Place { offset, size, align } })
+    }
+}
+
+/// The entries of a table; none where their size is said to be 0.
+fn entries(table: &[u8], size: u16) -> impl Iterator<Item = &[u8]> {
+    table.chunks_exact(usize::from(size).max(1))
+}
+
+/// Header, owner, padding, description, padding; again until fewer bytes are left than a header has.
+fn read_notes(mut rest: Fields<'_>, align: usize, owner: &[u8], found: &mut Vec<Note>) -> io::Result<()> {
+    const HEADER: usize = 12;
+    while rest.bytes.len() >= HEADER {
+        let (name_size, size, kind) = (rest.word()? as usize, rest.word()? as usize, rest.word()?);
+        let name = rest.take(name_size)?;
+        // What follows begins at a multiple of `align` from the note's start; the last note of a file may
+        // lack its padding.
+        rest.skip_at_most((HEADER + name_size).next_multiple_of(align) - HEADER - name_size);
+        let description = rest.take(size)?;
+        rest.skip_at_most(size.next_multiple_of(align) - size);
+        if name.strip_suffix(b"\0").unwrap_or(name) == owner {
+            found.push(Note { kind, description: description.to_vec() });
+        }
+    }
+    Ok(())
+}
+
+/// The file, what has been read of it already, and how its numbers are written.
+#[derive(Debug)]
+struct Bytes<'f, F: ?Sized> {
+    file: &'f F,
+    head: Vec<u8>,
+    class: Class,
+}
+
+impl<F: ReadAt + ?Sized> Bytes<'_, F> {
+    /// All of a table, wherever the file says that it is.
+    fn table(&self, offset: u64, size: u64) -> io::Result<Vec<u8>> {
+        let size = usize::try_from(size).ok().filter(|size| *size <= TABLE_LIMIT).ok_or_else(too_large)?;
+        let start = usize::try_from(offset).map_err(|_| outside())?;
+        if let Some(read) = start.checked_add(size).and_then(|end| self.head.get(start..end)) {
+            return Ok(read.to_vec());
+        }
+        let bytes = read_some(self.file, offset, size)?;
+        if bytes.len() < size { Err(outside()) } else { Ok(bytes) }
+    }
+
+    fn fields<'b>(&self, bytes: &'b [u8]) -> Fields<'b> {
+        Fields { bytes, class: self.class }
+    }
+}
+
+/// Up to `size` bytes: fewer only where the file ends.
+fn read_some(file: &(impl ReadAt + ?Sized), offset: u64, size: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size];
+    let mut filled = 0;
+    while filled < size {
+        let offset = offset.checked_add(filled as u64).filter(|offset| *offset <= i64::MAX as u64);
+        match file.read_at(offset.ok_or_else(outside)?, &mut bytes[filled..])? {
+            0 => break,
+            n => filled += n,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// `e_ident`: magic number, class, byte order.
+fn class(head: &[u8]) -> io::Result<Class> {
+    const LITTLE_ENDIAN: u8 = 1;
+    match head {
+        [0x7f, b'E', b'L', b'F', 1, LITTLE_ENDIAN, ..] => Ok(Class::Bits32),
+        [0x7f, b'E', b'L', b'F', 2, LITTLE_ENDIAN, ..] => Ok(Class::Bits64),
+        _ => Err(damaged("is not a little-endian ELF file")),
+    }
+}
+
+/// Fields of a structure, one after the other.
+struct Fields<'b> {
+    bytes: &'b [u8],
+    class: Class,
+}
+
+impl<'b> Fields<'b> {
+    fn take(&mut self, size: usize) -> io::Result<&'b [u8]> {
+        let (taken, rest) = self.bytes.split_at_checked(size).ok_or_else(outside)?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or_else(outside)?;
+        self.bytes = rest;
+        Ok(*taken)
+    }
+
+    fn skip(&mut self, size: usize) -> io::Result<()> {
+        self.take(size).map(|_| ())
+    }
+
+    fn skip_at_most(&mut self, size: usize) {
+        self.bytes = &self.bytes[size.min(self.bytes.len())..];
+    }
+
+    fn half(&mut self) -> io::Result<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn word(&mut self) -> io::Result<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// An address, offset or size: as wide as the class says.
+    fn address(&mut self) -> io::Result<u64> {
+        match self.class {
+            Class::Bits32 => self.word().map(u64::from),
+            Class::Bits64 => self.array().map(u64::from_le_bytes),
+        }
+    }
+}
+
+fn damaged(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn outside() -> io::Error {
+    damaged("is damaged: it refers to what is not in it")
+}
+
+fn too_large() -> io::Error {
+    damaged("is damaged: it says that a table in it has more than 64 KiB")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const OWNER: &str = "NVIDIA Corporation";
+
+    /// Two notes of the owner, another one between them, none of them of a round size.
+    const NOTES: &str = r#"
+        .long 19, 3, 1
+        .asciz "NVIDIA Corporation"
+        .balign ALIGN
+        .ascii "abc"
+        .balign ALIGN
+        .long 4, 5, 1
+        .asciz "GNU"
+        .balign ALIGN
+        .ascii "other"
+        .balign ALIGN
+        .long 19, 1, 2
+        .asciz "NVIDIA Corporation"
+        .balign ALIGN
+        .ascii "z"
+    "#;
+
+    /// A shared object, by the compiler and linker of this machine.
+    fn shared_object(options: &[&str], assembly: &str) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("object");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-shared", "-nostdlib", "-x", "assembler", "-", "-o"]).arg(&path).args(options);
+        let mut gcc = gcc.stdin(Stdio::piped()).spawn().unwrap();
+        gcc.stdin.take().unwrap().write_all(assembly.as_bytes()).unwrap();
+        assert!(gcc.wait().unwrap().success());
+        std::fs::read(path).unwrap()
+    }
+
+    fn with_notes(flags: &str, align: u32) -> Vec<u8> {
+        let section = format!(".section .note.test,\"{flags}\",%note\n.balign ALIGN\n{NOTES}");
+        let assembly = section.replace("ALIGN", &align.to_string());
+        shared_object(&["-Wl,-soname,libcuda.so.1", "-Wl,--build-id=sha1"], &assembly)
+    }
+
+    fn soname(file: &[u8]) -> io::Result<Option<String>> {
+        Elf::read(file)?.soname()
+    }
+
+    fn notes(file: &[u8], owner: &str) -> io::Result<Vec<(u32, String)>> {
+        let notes = Elf::read(file)?.notes(owner)?;
+        Ok(notes.into_iter().map(|n| (n.kind, String::from_utf8(n.description).unwrap())).collect())
+    }
+
+    #[test]
+    fn a_library_of_this_machine() {
+        let file = shared_object(&["-Wl,-soname,libcuda.so.1"], "");
+        let elf = Elf::read(&file[..]).unwrap();
+        let machine = if cfg!(target_arch = "aarch64") { Machine::AARCH64 } else { Machine::X86_64 };
+        assert_eq!((elf.class(), elf.machine(), elf.is_shared()), (Class::Bits64, machine, true));
+        assert_eq!(elf.soname().unwrap().unwrap(), "libcuda.so.1");
+        assert_eq!(soname(&shared_object(&[], "")).unwrap(), None);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_32_bit_library() {
+        let notes_of_it = format!(".section .note.test,\"a\",%note\n{}", NOTES.replace("ALIGN", "4"));
+        let file = shared_object(&["-m32", "-Wl,-soname,libcuda.so.1"], &notes_of_it);
+        let elf = Elf::read(&file[..]).unwrap();
+        assert_eq!((elf.class(), elf.machine(), elf.is_shared()), (Class::Bits32, Machine::I386, true));
+        assert_eq!(elf.soname().unwrap().unwrap(), "libcuda.so.1");
+        assert_eq!(notes(&file, OWNER).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_library_and_a_program_of_this_host() {
+        let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
+        assert!(Elf::read(&file).unwrap().is_shared(), "position-independent");
+        assert_eq!(Elf::read(&file).unwrap().soname().unwrap(), None);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.lines().filter_map(|line| line.split(' ').next_back());
+        let libc = libc.into_iter().find(|path| path.ends_with("/libc.so.6")).expect("glibc");
+        let file: OwnedFd = std::fs::File::open(libc).unwrap().into();
+        let libc = Elf::read(&file).unwrap();
+        assert_eq!(libc.soname().unwrap().unwrap(), "libc.so.6");
+        const NT_GNU_BUILD_ID: u32 = 3;
+        assert!(libc.notes("GNU").unwrap().iter().any(|note| note.kind == NT_GNU_BUILD_ID));
+    }
+
+    #[test]
+    fn notes_of_an_owner_loaded_or_not() {
+        let both = Ok(vec![(1, "abc".to_owned()), (2, "z".to_owned())]);
+        for (flags, align) in [("a", 4), ("a", 8), ("", 4), ("", 8)] {
+            let file = with_notes(flags, align);
+            let found = notes(&file, OWNER).map_err(|e| e.to_string());
+            assert_eq!(found, both, "flags {flags:?}, align {align}");
+            assert_eq!(notes(&file, "NVIDIA").unwrap(), []);
+        }
+    }
+
+    #[test]
+    fn what_is_no_elf_file() {
+        let real = shared_object(&["-Wl,-soname,libcuda.so.1"], "");
+        let big_endian = [&real[..5], &[2], &real[6..]].concat();
+        for other in [&b""[..], b"\x7fELF", b"#!/bin/sh\n", &real[..63], &real[..200], &big_endian] {
+            let error = soname(other).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_not_believed() {
+        let real = with_notes("a", 4);
+        let start = usize::try_from(u64::from_le_bytes(real[32..40].try_into().unwrap())).unwrap();
+        for (at, entry) in real[start..].chunks_exact(56).enumerate().take(usize::from(real[56])) {
+            let kind = u32::from_le_bytes(entry[..4].try_into().unwrap());
+            for (field, value) in [(8, u64::MAX), (8, 1 << 40), (32, u64::MAX), (32, 1 << 40)] {
+                let mut file = real.clone();
+                let field = start + at * 56 + field;
+                file[field..field + 8].copy_from_slice(&value.to_le_bytes());
+                match kind {
+                    PT_DYNAMIC => assert_eq!(soname(&file).unwrap_err().kind(), io::ErrorKind::InvalidData),
+                    PT_NOTE => assert!(notes(&file, OWNER).is_err()),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// A file that counts what is read of it.
+    struct Counted<'f> {
+        bytes: &'f [u8],
+        read: Cell<usize>,
+    }
+
+    impl ReadAt for Counted<'_> {
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+            let n = self.bytes.read_at(offset, buffer)?;
+            self.read.set(self.read.get() + n);
+            Ok(n)
+        }
+    }
+
+    /// Real files, and where in them the fields are that something depends on.
+    static REAL: LazyLock<Vec<(Vec<u8>, Vec<usize>)>> = LazyLock::new(|| {
+        let files = [with_notes("a", 4), with_notes("", 8), shared_object(&["-Wl,-soname,x"], "")];
+        files
+            .into_iter()
+            .map(|file| {
+                let fields = fields(&file);
+                (file, fields)
+            })
+            .collect()
+    });
+
+    fn fields(file: &[u8]) -> Vec<usize> {
+        let elf = Elf::read(file).unwrap();
+        let Sections { offset, count, entry_size } = elf.sections;
+        let headers = Place { offset: 0, size: 64 + 56 * elf.segments.len() as u64, align: 0 };
+        let sections = Place { offset, size: u64::from(count) * u64::from(entry_size), align: 0 };
+        let segments = elf.segments.iter().filter(|segment| segment.kind != PT_LOAD);
+        let places = segments.map(|segment| segment.place).chain(elf.note_sections().unwrap());
+        let all = places.chain([headers, sections]).flat_map(|place| place.offset..place.offset + place.size);
+        all.map(|at| at as usize & !3).filter(|at| at + 4 <= file.len()).collect()
+    }
+
+    /// Numbers at which sums overflow and limits end, and any other.
+    fn numbers() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            Just(0),
+            Just(u64::MAX),
+            Just(i64::MAX as u64),
+            Just(u64::from(u32::MAX)),
+            any::<u64>(),
+            0..0x4000u64,
+        ]
+    }
+
+    /// Changes: of a field, or anywhere; how many bytes; to what.
+    fn changes() -> impl Strategy<Value = Vec<(bool, prop::sample::Index, usize, u64)>> {
+        let size = prop_oneof![Just(4usize), Just(8), 1..8usize];
+        prop::collection::vec(
+            (prop::bool::weighted(0.8), any::<prop::sample::Index>(), size, numbers()),
+            1..6,
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        #[test]
+        fn no_bytes_make_it_panic_or_read_much(
+            which in 0usize..3,
+            changes in changes(),
+            end in prop_oneof![4 => Just(usize::MAX), 1 => 0usize..0x4000],
+        ) {
+            let (mut bytes, fields) = REAL[which].clone();
+            for (of_field, index, size, number) in changes {
+                let at = if of_field { *index.get(&fields) } else { index.index(bytes.len()) };
+                let size = size.min(bytes.len() - at);
+                bytes[at..at + size].copy_from_slice(&number.to_le_bytes()[..size]);
+            }
+            bytes.truncate(end);
+            let file = Counted { bytes: &bytes, read: Cell::new(0) };
+            if let Ok(elf) = Elf::read(&file) {
+                if let Ok(Some(name)) = elf.soname() {
+                    prop_assert!(name.len() <= 255 && !name.contains('\0'));
+                }
+                if let Ok(notes) = elf.notes(OWNER) {
+                    prop_assert!(notes.iter().map(|note| note.description.len()).sum::<usize>() <= TABLE_LIMIT);
+                }
+            }
+            prop_assert!(file.read.get() <= 6 * TABLE_LIMIT, "{} bytes read", file.read.get());
+        }
+    }
+}

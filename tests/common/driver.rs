@@ -1,0 +1,68 @@
+//! The files of a simulated driver, as Debian's packages install them below a driver's root: real shared objects
+//! with SONAMEs, and programs that a container can run.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use vgpu::driver::{ITEMS, Item, Kind};
+
+use super::host::make_dir;
+use super::library::{Machine, shared_object};
+
+/// Where its libraries are.
+pub const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// Where those for 32-bit programs are.
+pub const LIBRARIES32: &str = "usr/lib/i386-linux-gnu";
+
+/// Where its programs are.
+pub const PROGRAMS: &str = "usr/bin";
+
+/// The libraries that no driver is without.
+pub fn install_required(root: &Path, version: &str) {
+    install(root, version, |item| item.required);
+}
+
+/// All libraries, for 32 bits too, and all programs.
+pub fn install_all(root: &Path, version: &str) {
+    install(root, version, |_| true);
+    for item in ITEMS.iter().filter(|item| item.kind == Kind::Library) {
+        library(&root.join(LIBRARIES32), item, version, Machine::I386);
+    }
+}
+
+/// Removes all of them.
+pub fn uninstall(root: &Path) {
+    for dir in [LIBRARIES, LIBRARIES32, PROGRAMS] {
+        if root.join(dir).exists() {
+            fs::remove_dir_all(root.join(dir)).expect("removing");
+        }
+    }
+}
+
+fn install(root: &Path, version: &str, wanted: impl Fn(&Item) -> bool) {
+    for item in ITEMS.iter().filter(|item| wanted(item)) {
+        match item.kind {
+            Kind::Library => library(&root.join(LIBRARIES), item, version, Machine::X86_64),
+            Kind::Binary => program(&root.join(PROGRAMS), item, version),
+            _ => {}
+        }
+    }
+}
+
+/// Not under its SONAME, too, as ldconfig would have it: where the SONAME of libnvidia-ml is there, vgpu loads it.
+fn library(dir: &Path, item: &Item, version: &str, machine: Machine) {
+    make_dir(dir);
+    let file = dir.join(format!("lib{}.so.{version}", item.name));
+    fs::write(&file, shared_object(machine, format!("lib{}.so.1", item.name).as_bytes())).expect("a library");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("chmod");
+}
+
+/// Says its name and version.
+fn program(dir: &Path, item: &Item, version: &str) {
+    make_dir(dir);
+    let file = dir.join(item.name);
+    fs::write(&file, format!("#!/bin/sh\necho {} {version}\n", item.name)).expect("a program");
+    fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("chmod");
+}

@@ -1,0 +1,564 @@
+//! The driver's files are found wherever distributions put them, and nothing else is taken for them.
+//!
+//! Each test has a driver's root of its own in a temporary directory. The libraries in it are shared objects
+//! made by the compiler of this machine, with the SONAMEs of NVIDIA's; vgpu trusts them only when root owns
+//! them.
+
+use std::collections::HashMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use vgpu::driver::{self, Capabilities, Found, Kind};
+use vgpu::error::{Error, Exit};
+use vgpu::gpu::DriverRoot;
+
+const VERSION: &str = "550.54.15";
+
+/// Debian's directory for libraries of this machine.
+const MULTIARCH: &str =
+    if cfg!(target_arch = "aarch64") { "usr/lib/aarch64-linux-gnu" } else { "usr/lib/x86_64-linux-gnu" };
+
+/// Every library of the driver and its SONAME, where that is not the file's own name.
+const LIBRARIES: [(&str, Option<&str>); 34] = [
+    ("nvidia-ml", Some("libnvidia-ml.so.1")),
+    ("nvidia-cfg", Some("libnvidia-cfg.so.1")),
+    ("nvidia-nscq", Some("libnvidia-nscq.so.2.0")),
+    ("cuda", Some("libcuda.so.1")),
+    ("cudadebugger", Some("libcudadebugger.so.1")),
+    ("nvidia-opencl", Some("libnvidia-opencl.so.1")),
+    ("nvidia-gpucomp", None),
+    ("nvidia-ptxjitcompiler", Some("libnvidia-ptxjitcompiler.so.1")),
+    ("nvidia-fatbinaryloader", None),
+    ("nvidia-allocator", Some("libnvidia-allocator.so.1")),
+    ("nvidia-compiler", None),
+    ("nvidia-pkcs11", None),
+    ("nvidia-pkcs11-openssl3", None),
+    ("nvidia-nvvm", Some("libnvidia-nvvm.so.4")),
+    ("nvidia-tileiras", None),
+    ("vdpau_nvidia", Some("libvdpau_nvidia.so.1")),
+    ("nvidia-encode", Some("libnvidia-encode.so.1")),
+    ("nvidia-opticalflow", Some("libnvidia-opticalflow.so.1")),
+    ("nvcuvid", Some("libnvcuvid.so.1")),
+    ("nvidia-eglcore", None),
+    ("nvidia-glcore", None),
+    ("nvidia-tls", None),
+    ("nvidia-glsi", None),
+    ("nvidia-fbc", Some("libnvidia-fbc.so.1")),
+    ("nvidia-ifr", Some("libnvidia-ifr.so.1")),
+    ("nvidia-rtcore", None),
+    ("nvidia-glvkspirv", None),
+    ("nvidia-cbl", None),
+    ("nvoptix", Some("libnvoptix.so.1")),
+    ("GLX_nvidia", Some("libGLX_nvidia.so.0")),
+    ("EGL_nvidia", Some("libEGL_nvidia.so.0")),
+    ("GLESv2_nvidia", Some("libGLESv2_nvidia.so.2")),
+    ("GLESv1_CM_nvidia", Some("libGLESv1_CM_nvidia.so.1")),
+    ("nvidia-ngx", Some("libnvidia-ngx.so.1")),
+];
+
+const BINARIES: [&str; 5] = [
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+];
+
+const SOCKETS: [&str; 2] = ["run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket"];
+
+const FIRMWARE: [&str; 2] = ["gsp_ga10x.bin", "gsp_tu10x.bin"];
+
+fn file_name(library: &str) -> String {
+    format!("lib{library}.so.{VERSION}")
+}
+
+/// A shared object with this SONAME, made once.
+fn shared_object(options: &[&str], soname: &str) -> Vec<u8> {
+    static MADE: Mutex<Option<HashMap<String, Vec<u8>>>> = Mutex::new(None);
+    let key = format!("{options:?} {soname}");
+    let mut made = MADE.lock().unwrap();
+    let object = made.get_or_insert_default().entry(key).or_insert_with(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("object");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o"]).arg(&path).args(options);
+        assert!(gcc.arg(format!("-Wl,-soname,{soname}")).status().unwrap().success());
+        fs::read(path).unwrap()
+    });
+    object.clone()
+}
+
+/// A driver's root.
+struct Root {
+    dir: tempfile::TempDir,
+    /// Relative to `dir`.
+    at: &'static str,
+}
+
+impl Root {
+    fn new() -> Self {
+        Self::at("")
+    }
+
+    /// A root further down, as that of a driver container is on the host.
+    fn at(at: &'static str) -> Self {
+        let root = Self { dir: tempfile::tempdir().unwrap(), at };
+        fs::create_dir_all(root.path("")).unwrap();
+        root
+    }
+
+    fn path(&self, below: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(self.at).join(below)
+    }
+
+    fn file(&self, below: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn link(&self, below: &str, target: &str) {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink(target, path).unwrap();
+    }
+
+    /// A library of the driver in this directory, with its own SONAME.
+    fn library(&self, dir: &str, library: &str) -> PathBuf {
+        let (_, soname) = LIBRARIES.iter().find(|(name, _)| *name == library).unwrap();
+        let file = file_name(library);
+        let object = shared_object(&[], soname.unwrap_or(&file));
+        self.file(&format!("{dir}/{file}"), &object)
+    }
+
+    fn libraries(&self, dir: &str, libraries: &[&str]) {
+        for library in libraries {
+            self.library(dir, library);
+        }
+    }
+
+    fn socket(&self, below: &str) {
+        let path = self.path(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // The file stays when the listener goes.
+        UnixListener::bind(path).unwrap();
+    }
+
+    /// A driver with all its files, as the distribution's packages would install it.
+    fn complete() -> Self {
+        let root = Self::new();
+        for (library, _) in LIBRARIES {
+            let dir = if library == "vdpau_nvidia" { format!("{MULTIARCH}/vdpau") } else { MULTIARCH.into() };
+            root.library(&dir, library);
+        }
+        for binary in BINARIES {
+            root.file(&format!("usr/bin/{binary}"), b"\x7fELF");
+        }
+        for socket in SOCKETS {
+            root.socket(socket);
+        }
+        for firmware in FIRMWARE {
+            root.file(&format!("lib/firmware/nvidia/{VERSION}/{firmware}"), b"firmware");
+        }
+        root
+    }
+
+    fn find(&self, capabilities: &str) -> Result<Found, Error> {
+        let root = DriverRoot::open(&self.path("")).unwrap();
+        driver::find(&root, VERSION, Capabilities::parse(Some(capabilities)).unwrap())
+    }
+
+    fn refused(&self, capabilities: &str, exit: Exit) -> String {
+        let error = self.find(capabilities).unwrap_err();
+        assert_eq!(error.exit, exit, "{error}");
+        // What is below the root is named as the host knows it.
+        error.to_string().replace(&*self.path("").to_string_lossy(), "ROOT/").replace("//", "/")
+    }
+}
+
+/// The names of the libraries found, each one's own first.
+fn libraries(found: &Found) -> Vec<String> {
+    of_kind(found, Kind::Library)
+}
+
+fn of_kind(found: &Found, kind: Kind) -> Vec<String> {
+    found.files.iter().filter(|file| file.kind == kind).map(|file| file.names.join(" ")).collect()
+}
+
+/// Where they were found.
+fn paths(found: &Found) -> Vec<&str> {
+    found.files.iter().map(|file| file.path.as_str()).collect()
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn the_default_set_with_its_names() {
+    let found = Root::complete().find("").unwrap();
+    assert_eq!(
+        libraries(&found),
+        [
+            "libnvidia-ml.so.550.54.15 libnvidia-ml.so.1 libnvidia-ml.so",
+            "libnvidia-cfg.so.550.54.15 libnvidia-cfg.so.1",
+            "libnvidia-nscq.so.550.54.15 libnvidia-nscq.so.2.0",
+            "libcuda.so.550.54.15 libcuda.so.1 libcuda.so",
+            "libcudadebugger.so.550.54.15 libcudadebugger.so.1",
+            "libnvidia-opencl.so.550.54.15 libnvidia-opencl.so.1",
+            "libnvidia-gpucomp.so.550.54.15",
+            "libnvidia-ptxjitcompiler.so.550.54.15 libnvidia-ptxjitcompiler.so.1",
+            "libnvidia-fatbinaryloader.so.550.54.15",
+            "libnvidia-allocator.so.550.54.15 libnvidia-allocator.so.1",
+            "libnvidia-compiler.so.550.54.15",
+            "libnvidia-pkcs11.so.550.54.15",
+            "libnvidia-pkcs11-openssl3.so.550.54.15",
+            "libnvidia-nvvm.so.550.54.15 libnvidia-nvvm.so.4",
+            "libnvidia-tileiras.so.550.54.15",
+        ]
+    );
+    assert_eq!(of_kind(&found, Kind::Binary), BINARIES);
+    assert_eq!(of_kind(&found, Kind::Socket), SOCKETS);
+    assert_eq!(
+        of_kind(&found, Kind::Firmware),
+        FIRMWARE.map(|file| format!("lib/firmware/nvidia/550.54.15/{file}"))
+    );
+    assert_eq!(found.missing, [""; 0]);
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn each_capability_has_exactly_its_list() {
+    let root = Root::complete();
+    let utility = ["nvidia-ml", "nvidia-cfg", "nvidia-nscq"];
+    let compute = [
+        "cuda",
+        "cudadebugger",
+        "nvidia-opencl",
+        "nvidia-gpucomp",
+        "nvidia-ptxjitcompiler",
+        "nvidia-fatbinaryloader",
+        "nvidia-allocator",
+        "nvidia-compiler",
+        "nvidia-pkcs11",
+        "nvidia-pkcs11-openssl3",
+        "nvidia-nvvm",
+        "nvidia-tileiras",
+    ];
+    let video = ["vdpau_nvidia", "nvidia-encode", "nvidia-opticalflow", "nvcuvid"];
+    let graphics = [
+        "nvidia-gpucomp",
+        "nvidia-eglcore",
+        "nvidia-glcore",
+        "nvidia-tls",
+        "nvidia-glsi",
+        "nvidia-fbc",
+        "nvidia-ifr",
+        "nvidia-rtcore",
+        "nvidia-glvkspirv",
+        "nvidia-cbl",
+        "nvoptix",
+        "GLX_nvidia",
+        "EGL_nvidia",
+        "GLESv2_nvidia",
+        "GLESv1_CM_nvidia",
+    ];
+    let all: Vec<&str> = LIBRARIES.iter().map(|(name, _)| *name).collect();
+    let (of_utility, of_compute) = BINARIES.split_at(3);
+    for (capabilities, expected, binaries, sockets) in [
+        ("utility", &utility[..], of_utility, &SOCKETS[..]),
+        ("compute", &compute[..], of_compute, &[]),
+        ("video", &[&compute[..], &video[..]].concat(), of_compute, &[]),
+        ("graphics", &graphics[..], &[], &[]),
+        ("display", &graphics[..], &[], &[]),
+        ("ngx", &["nvidia-ngx"], &[], &[]),
+        ("compat32", &[], &[], &[]),
+        ("all", &all[..], &BINARIES[..], &SOCKETS[..]),
+    ] {
+        let found = root.find(capabilities).unwrap();
+        let own: Vec<&str> = found
+            .files
+            .iter()
+            .filter(|file| file.kind == Kind::Library)
+            .map(|file| file.names[0].as_str())
+            .collect();
+        let expected: Vec<String> = expected.iter().map(|library| file_name(library)).collect();
+        assert_eq!(own, expected, "{capabilities}");
+        assert_eq!(of_kind(&found, Kind::Binary), binaries, "{capabilities}");
+        assert_eq!(of_kind(&found, Kind::Socket), sockets, "{capabilities}");
+        assert_eq!(of_kind(&found, Kind::Firmware).len(), 2, "{capabilities}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn link_names_of_the_other_capabilities() {
+    let found = libraries(&Root::complete().find("video,graphics").unwrap());
+    for names in [
+        "libvdpau_nvidia.so.550.54.15 libvdpau_nvidia.so.1 libvdpau_nvidia.so",
+        "libnvidia-encode.so.550.54.15 libnvidia-encode.so.1 libnvidia-encode.so",
+        "libnvidia-opticalflow.so.550.54.15 libnvidia-opticalflow.so.1 libnvidia-opticalflow.so",
+        "libnvcuvid.so.550.54.15 libnvcuvid.so.1 libnvcuvid.so",
+        "libGLX_nvidia.so.550.54.15 libGLX_nvidia.so.0 libGLX_indirect.so.0",
+    ] {
+        assert!(found.contains(&names.to_owned()), "{names}: {found:#?}");
+    }
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn what_is_missing_is_named_alone() {
+    let root = Root::new();
+    root.libraries(MULTIARCH, &["nvidia-ml", "cuda"]);
+    let found = root.find("").unwrap();
+    assert_eq!(found.files.len(), 2);
+    let of_both = LIBRARIES.iter().take(15).map(|(library, _)| file_name(library));
+    let libraries = of_both.filter(|file| !file.contains("-ml.") && !file.contains("libcuda."));
+    let firmware = format!("lib/firmware/nvidia/{VERSION}/gsp*.bin");
+    let paths = SOCKETS.into_iter().chain([&*firmware]).map(|path| root.path(path).display().to_string());
+    let all = libraries.chain(BINARIES.map(str::to_owned)).chain(paths);
+    assert_eq!(found.missing, all.map(|one| format!("{one} is not there")).collect::<Vec<_>>());
+}
+
+/// `/lib64` and `/lib` are links, and `/usr/lib` holds the 32-bit set under the same names.
+#[test]
+#[cfg(target_arch = "x86_64")]
+#[ignore = "needs root: only root's files are trusted"]
+fn fedora() {
+    let root = Root::new();
+    root.link("lib64", "usr/lib64");
+    root.link("lib", "usr/lib");
+    root.libraries("usr/lib64", &["nvidia-ml", "cuda"]);
+    for (library, soname) in
+        [("cuda", "libcuda.so.1"), ("nvidia-ptxjitcompiler", "libnvidia-ptxjitcompiler.so.1")]
+    {
+        root.file(&format!("usr/lib/{}", file_name(library)), &shared_object(&["-m32"], soname));
+    }
+    let found = root.find("utility,compute,compat32").unwrap();
+    let kinds: Vec<(Kind, &str)> = found.files.iter().map(|file| (file.kind, file.path.as_str())).collect();
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Library, "usr/lib64/libnvidia-ml.so.550.54.15"),
+            (Kind::Library, "usr/lib64/libcuda.so.550.54.15"),
+            (Kind::Library32, "usr/lib/libcuda.so.550.54.15"),
+            (Kind::Library32, "usr/lib/libnvidia-ptxjitcompiler.so.550.54.15"),
+        ]
+    );
+    assert_eq!(
+        of_kind(&found, Kind::Library32)[0],
+        "libcuda.so.550.54.15 libcuda.so.1 libcuda.so",
+        "32-bit programs look for the same names"
+    );
+    let passed_over = format!(
+        "{} is not a shared library of this architecture",
+        root.path("usr/lib/libnvidia-ptxjitcompiler.so.550.54.15").display()
+    );
+    assert!(found.missing.contains(&passed_over), "{:#?}", found.missing);
+    assert!(found.missing.contains(&"libnvidia-ml.so.550.54.15 (32-bit) is not there".to_owned()));
+}
+
+/// Each version in a directory of its own; SONAMEs and programs are links by way of `/etc/alternatives`.
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn debian() {
+    let root = Root::new();
+    let own = format!("{MULTIARCH}/nvidia/current");
+    root.libraries(&own, &["nvidia-ml", "cuda"]);
+    root.link(&format!("{MULTIARCH}/libcuda.so.1"), "/etc/alternatives/libcuda.so.1");
+    root.link("etc/alternatives/libcuda.so.1", &format!("/{own}/libcuda.so.{VERSION}"));
+    root.file("usr/lib/nvidia/current/nvidia-smi", b"\x7fELF");
+    root.link("usr/bin/nvidia-smi", "/etc/alternatives/nvidia-smi");
+    root.link("etc/alternatives/nvidia-smi", "/usr/lib/nvidia/current/nvidia-smi");
+    let found = root.find("").unwrap();
+    let expected = [
+        format!("{own}/libnvidia-ml.so.550.54.15"),
+        format!("{own}/libcuda.so.550.54.15"),
+        "usr/bin/nvidia-smi".to_owned(),
+    ];
+    assert_eq!(paths(&found), expected);
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn nixos() {
+    let root = Root::new();
+    let store = "nix/store/abc-nvidia-x11-550.54.15";
+    root.libraries(&format!("{store}/lib"), &["nvidia-ml", "cuda"]);
+    root.library(&format!("{store}/lib/vdpau"), "vdpau_nvidia");
+    root.file(&format!("{store}/bin/nvidia-smi"), b"\x7fELF");
+    root.file(&format!("nix/store/abc-firmware/nvidia/{VERSION}/gsp_ga10x.bin"), b"firmware");
+    root.link("run/opengl-driver", "/nix/store/abc-graphics-drivers");
+    root.link("nix/store/abc-graphics-drivers/lib", &format!("/{store}/lib"));
+    root.link("run/current-system", "/nix/store/abc-nixos");
+    root.link("nix/store/abc-nixos/sw/bin/nvidia-smi", &format!("/{store}/bin/nvidia-smi"));
+    root.link("nix/store/abc-nixos/firmware", "/nix/store/abc-firmware");
+    let found = root.find("utility,video").unwrap();
+    assert_eq!(
+        paths(&found),
+        [
+            "run/opengl-driver/lib/libnvidia-ml.so.550.54.15",
+            "run/opengl-driver/lib/libcuda.so.550.54.15",
+            "run/opengl-driver/lib/vdpau/libvdpau_nvidia.so.550.54.15",
+            "run/current-system/sw/bin/nvidia-smi",
+            "run/current-system/firmware/nvidia/550.54.15/gsp_ga10x.bin",
+        ]
+    );
+    assert_eq!(of_kind(&found, Kind::Firmware), ["lib/firmware/nvidia/550.54.15/gsp_ga10x.bin"]);
+}
+
+/// What is absolute in a driver container means its own root, and the host's files are not its.
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn a_driver_container() {
+    let root = Root::at("run/nvidia/driver");
+    root.libraries("opt/nvidia/lib", &["nvidia-ml", "cuda"]);
+    root.link(MULTIARCH, "/opt/nvidia/lib");
+    let host = root.dir.path();
+    fs::write(host.join("nvidia-smi"), "").unwrap();
+    root.link("usr/bin/nvidia-smi", "../../../../../nvidia-smi");
+    root.link("usr/bin/nvidia-debugdump", host.join("nvidia-smi").to_str().unwrap());
+    let found = root.find("").unwrap();
+    let expected = ["nvidia-ml", "cuda"].map(|library| format!("{MULTIARCH}/{}", file_name(library)));
+    assert_eq!(paths(&found), expected, "no program: it would lie outside the root");
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn without_a_required_library() {
+    let root = Root::new();
+    let install = "install the libraries of driver 550.54.15, or set driver_root in pool.toml";
+    assert_eq!(
+        root.refused("utility", Exit::Gpu),
+        format!(
+            "capability utility needs libnvidia-ml.so.550.54.15: no directory of libraries is below ROOT/; {install}"
+        )
+    );
+    root.library("usr/lib64", "nvidia-ml");
+    fs::create_dir_all(root.path("usr/lib")).unwrap();
+    assert_eq!(
+        root.refused("", Exit::Gpu),
+        format!(
+            "capability compute needs libcuda.so.550.54.15: it is not in ROOT/usr/lib64, ROOT/usr/lib; {install}"
+        )
+    );
+    assert_eq!(libraries(&root.find("utility,graphics").unwrap()).len(), 1, "nobody asked for compute");
+    root.file("usr/lib/libcuda.so.550.54.15", b"#!/bin/sh\n");
+    assert_eq!(
+        root.refused("compute", Exit::Gpu),
+        "capability compute needs libcuda.so.550.54.15: ROOT/usr/lib/libcuda.so.550.54.15 is not a \
+         little-endian ELF file; reinstall the libraries of driver 550.54.15"
+    );
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn libraries_of_another_version() {
+    let root = Root::new();
+    root.library("usr/lib64", "nvidia-ml");
+    root.file("usr/lib64/libcuda.so.560.35.03", &shared_object(&[], "libcuda.so.1"));
+    root.link("usr/lib64/libcuda.so.1", "libcuda.so.560.35.03");
+    assert_eq!(
+        root.refused("", Exit::Gpu),
+        "capability compute needs libcuda.so.550.54.15: the loaded driver is 550.54.15, and there is \
+         ROOT/usr/lib64/libcuda.so.560.35.03: reload the driver's modules or reboot, which an upgrade of the \
+         driver needs"
+    );
+}
+
+#[test]
+#[ignore = "needs root: gives a file to another user"]
+fn files_that_others_could_have_written() {
+    let root = Root::complete();
+    let library = root.path(format!("{MULTIARCH}/libnvidia-cfg.so.550.54.15"));
+    let of_others = [
+        library.clone(),
+        root.path("usr/bin/nvidia-debugdump"),
+        root.path(format!("lib/firmware/nvidia/{VERSION}/gsp_tu10x.bin")),
+    ];
+    for path in of_others {
+        chown(&path, Some(65534), None).unwrap();
+        let line = root.refused("", Exit::Untrusted);
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        assert!(line.contains(&name) && line.contains("belongs to uid 65534"), "{line}");
+        chown(&path, Some(0), None).unwrap();
+    }
+    fs::set_permissions(&library, Permissions::from_mode(0o664)).unwrap();
+    assert!(root.refused("utility", Exit::Untrusted).contains("others than root may write it"));
+    fs::remove_file(&library).unwrap();
+    mknodat(CWD, &library, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    assert!(root.refused("utility", Exit::Untrusted).contains("is not a regular file"), "and does not hang");
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn a_soname_is_a_file_name_or_an_error() {
+    let root = Root::new();
+    let path = format!("{MULTIARCH}/libnvidia-ml.so.550.54.15");
+    root.file(&path, &shared_object(&[], "../../../etc/passwd"));
+    assert_eq!(
+        root.refused("utility", Exit::Gpu),
+        format!(
+            "ROOT/{path} has the name \"../../../etc/passwd\", which is no file name; reinstall the driver"
+        )
+    );
+}
+
+/// Whoever a daemon runs as can put a link into its directory, to a socket that he may not open.
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn only_a_socket_itself_is_a_daemons_socket() {
+    let root = Root::new();
+    root.library("usr/lib64", "nvidia-ml");
+    root.socket("run/engine.sock");
+    root.link("run/nvidia-persistenced/socket", "/run/engine.sock");
+    root.file("run/nvidia-fabricmanager/socket", b"");
+    let found = root.find("utility").unwrap();
+    assert_eq!(of_kind(&found, Kind::Socket), [""; 0]);
+    for path in SOCKETS {
+        let line = format!("{} is not a socket", root.path(path).display());
+        assert!(found.missing.contains(&line), "{:#?}", found.missing);
+    }
+}
+
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn of_firmware_only_that_of_this_version() {
+    let root = Root::complete();
+    root.file("lib/firmware/nvidia/560.35.03/gsp_ga10x.bin", b"firmware");
+    root.file(&format!("lib/firmware/nvidia/{VERSION}/other.bin"), b"firmware");
+    root.file(&format!("lib/firmware/nvidia/{VERSION}/gsp.txt"), b"text");
+    assert_eq!(of_kind(&root.find("utility").unwrap(), Kind::Firmware).len(), 2);
+    fs::remove_dir_all(root.path(format!("lib/firmware/nvidia/{VERSION}"))).unwrap();
+    let found = root.find("utility").unwrap();
+    assert_eq!(of_kind(&found, Kind::Firmware), [""; 0]);
+    let line = format!("{}/gsp*.bin is not there", root.path("lib/firmware/nvidia/550.54.15").display());
+    assert!(found.missing.contains(&line), "{:#?}", found.missing);
+}
+
+/// The table in the docs is the one that the hook follows.
+#[test]
+fn the_docs_list_every_file() {
+    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/driver-files.md")).unwrap();
+    let rows: Vec<String> = driver::ITEMS.iter().map(row).collect();
+    let table = docs.split("\n## ").next().unwrap();
+    let listed: Vec<&str> = table.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(listed == rows, "docs/driver-files.md should have these lines:\n{}", rows.join("\n"));
+}
+
+fn row(item: &driver::Item) -> String {
+    let file = match item.kind {
+        Kind::Library | Kind::Library32 => format!("lib{}.so.<version>", item.name),
+        Kind::Binary => item.name.to_owned(),
+        Kind::Socket => format!("/{}", item.name),
+        Kind::Firmware => format!("/lib/firmware/nvidia/<version>/{}*.bin", item.name),
+    };
+    let all = item.capabilities == Capabilities::ALL;
+    let capabilities = if all { "any".to_owned() } else { item.capabilities.to_string().replace(',', ", ") };
+    let required = if item.required { "yes" } else { "" };
+    let links: Vec<String> = item.links.iter().map(|link| format!("`{link}`")).collect();
+    format!("| `{file}` | {capabilities} | {required} | {} |", links.join(", "))
+}

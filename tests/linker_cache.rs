@@ -1,0 +1,234 @@
+//! Programs find the driver by name, through the container's own linker cache, and all that they found before; nothing
+//! of it is left for a container without a lease.
+//!
+//! The images are made of this machine's loader and C library, with a cache made by its `ldconfig`.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use common::attack::{Outcome, Outside, attacked};
+use common::command::program;
+use common::container::{Builder, Container};
+use common::driver::install_all;
+use common::host::{DRIVER, Host, make_dir};
+use common::library::{Machine, shared_object};
+use common::runtime::Runtime;
+use common::snapshot::Snapshot;
+use common::view::{Cgroups, script};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use serde_json::{Value, json};
+
+/// Where distributions have their libraries.
+const DEBIAN: &str = "usr/lib/x86_64-linux-gnu";
+const FEDORA: &str = "usr/lib64";
+
+const CACHE: &str = "etc/ld.so.cache";
+const DROP_IN: &str = "etc/ld.so.conf.d/00-vgpu.conf";
+
+/// What programs ask for: three names of the driver's, of which the image has a stub of the first, and two of the image.
+const NAMES: [&str; 5] = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1", "libown.so.1", "libc.so.6"];
+
+/// What is found in an image whose libraries are there, with the driver and without.
+fn finds(libraries: &str, driver: bool) -> String {
+    let line = |name: &&str| {
+        let path = match *name {
+            "libown.so.1" | "libc.so.6" => format!("/{libraries}/{name}"),
+            _ if driver => format!("/usr/local/nvidia/lib64/{name}"),
+            "libcuda.so.1" => format!("/{libraries}/{name}"),
+            _ => "not found".to_owned(),
+        };
+        format!("{name} {path}\n")
+    };
+    NAMES.iter().map(line).collect()
+}
+
+/// A host whose driver has all its files.
+fn host(cgroups: Cgroups) -> Host {
+    let host = Host::new(cgroups);
+    install_all(&host.driver_root(), DRIVER);
+    host
+}
+
+/// Puts a distribution's files into a busybox tree.
+fn furnish(host: &Host, root: &Path, libraries: &str) {
+    let copy = |from: &Path, to: &str| {
+        let to = root.join(to);
+        make_dir(to.parent().expect("a parent"));
+        host.view().run(&["cp", "-L", &from.to_string_lossy(), to.to_str().expect("UTF-8")]).ok();
+    };
+    copy(Path::new("/lib64/ld-linux-x86-64.so.2"), "lib64/ld-linux-x86-64.so.2");
+    copy(Path::new("/lib/x86_64-linux-gnu/libc.so.6"), &format!("{libraries}/libc.so.6"));
+    copy(&program("ldconfig"), "sbin/ldconfig");
+    let source = script("look.c");
+    let look = root.join("bin/look");
+    host.view().run(&["gcc", "-o", look.to_str().expect("UTF-8"), source.to_str().expect("UTF-8")]).ok();
+    for name in ["libcuda.so.1", "libown.so.1"] {
+        let object = shared_object(Machine::X86_64, name.as_bytes());
+        fs::write(root.join(libraries).join(name), object).expect("a library");
+    }
+    make_dir(&root.join("etc/ld.so.conf.d"));
+    fs::write(root.join("etc/ld.so.conf"), "include /etc/ld.so.conf.d/*.conf\n").expect("ld.so.conf");
+    fs::write(root.join("etc/ld.so.conf.d/image.conf"), format!("/{libraries}\n")).expect("a drop-in");
+    host.view().run(&["ldconfig", "-r", root.to_str().expect("UTF-8")]).ok();
+}
+
+fn image<'h>(host: &'h Host, runtime: Runtime, libraries: &'static str) -> Builder<'h> {
+    host.container(runtime).furnish(move |root| furnish(host, root, libraries)).args(&look())
+}
+
+fn look() -> Vec<&'static str> {
+    [&["look"], &NAMES[..]].concat()
+}
+
+fn asking(builder: Builder<'_>) -> Builder<'_> {
+    builder.annotation("vgpu.count", "1").env("NVIDIA_DRIVER_CAPABILITIES", "all")
+}
+
+fn read(container: &Container, path: &str) -> Vec<u8> {
+    fs::read(container.host().view().path(container.root()).join(path)).expect("a file of the root")
+}
+
+on_every_runtime! {
+    /// On a plain directory: it is what it was, the next container without a lease finds what it found.
+    fn the_driver_is_found_by_name(cgroups, runtime) {
+        let host = host(cgroups);
+        for (libraries, mapped) in [(DEBIAN, false), (FEDORA, true)] {
+            let before = image(&host, runtime, libraries).mapped_if(mapped).build();
+            assert_eq!(before.run().ok().stdout, finds(libraries, false));
+            let again = || host.container(runtime).on_root(before.root()).mapped_if(mapped).args(&look());
+            let (leased, after) = (asking(again()).build(), again().build());
+            let etc = Snapshot::of(&before.root().join("etc"));
+            assert_eq!(leased.run().ok().stdout, finds(libraries, true));
+            assert_eq!(after.run().ok().stdout, finds(libraries, false));
+            Snapshot::of(&before.root().join("etc")).assert_is(&etc, "/etc");
+        }
+    }
+}
+
+/// On an overlay `ldconfig` works inside, and knows the driver; a driver of another version takes its place.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn on_a_layer_of_its_own_ldconfig_goes_on_working() {
+    for (n, runtime) in [Runtime::Runc, Runtime::Crun, Runtime::PodmanCrun].into_iter().enumerate() {
+        let host = host(Cgroups::V1);
+        let libraries = [DEBIAN, FEDORA][n % 2];
+        let both = format!("look {0} && ldconfig && look {0}", NAMES.join(" "));
+        let args = ["sh", "-c", &both];
+        let first = asking(image(&host, runtime, libraries)).mapped_if(n == 1).overlay().args(&args).build();
+        assert_eq!(first.run().ok().stdout, finds(libraries, true).repeat(2), "{runtime:?}");
+        let root = host.view().path(first.root());
+        assert_eq!(
+            fs::read_to_string(root.join(DROP_IN)).expect("the drop-in"),
+            "/usr/local/nvidia/lib64\n/usr/local/nvidia/lib32\n"
+        );
+        let left = Snapshot::of(&root.join("etc"));
+
+        host.upgrade_driver("560.35.03");
+        let again = || asking(host.container(runtime).on_root(first.root()).mapped_if(n == 1)).args(&look());
+        assert_eq!(again().build().run().ok().stdout, finds(libraries, true), "{runtime:?}");
+        assert_eq!(Snapshot::of(&root.join("etc")).new_since(&left), [""; 0].map(Path::new));
+        let (cache, old) = (read(&first, CACHE), b".550.54.15");
+        assert!(!cache.windows(old.len()).any(|bytes| bytes == old), "entries of the old driver are left");
+    }
+}
+
+/// A root that is to be read-only stays as it is, whatever could be written to at the time.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_read_only_overlay_stays_as_it_is() {
+    let host = host(Cgroups::V1);
+    for runtime in [Runtime::Runc, Runtime::Crun] {
+        let container = asking(image(&host, runtime, DEBIAN)).overlay().read_only().build();
+        let etc = || Snapshot::of(&host.view().path(container.root()).join("etc"));
+        let before = etc();
+        assert_eq!(container.run().ok().stdout, finds(DEBIAN, true), "{runtime:?}");
+        etc().assert_is(&before, "/etc");
+    }
+}
+
+/// What is mounted over a plain root's cache cannot be written to, and is not what the next container has.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn the_cache_of_a_plain_root_cannot_be_changed_inside() {
+    let host = host(Cgroups::V1);
+    let change = "if echo x >/etc/ld.so.cache; then exit 1; fi; if rm /etc/ld.so.cache; then exit 2; fi";
+    let container = asking(image(&host, Runtime::Runc, DEBIAN)).args(&["sh", "-c", change]).build();
+    container.run().ok();
+}
+
+/// A cache that loaders do without is replaced by one of the driver alone; the libraries of the image are found
+/// where loaders look without a cache.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_damaged_cache_is_as_good_as_none() {
+    let host = host(Cgroups::V1);
+    for (n, damage) in [&b"no cache at all"[..], b"", b"glibc-ld.so.cache1.1\0\0"].into_iter().enumerate() {
+        let container = asking(image(&host, [Runtime::Runc, Runtime::Crun][n % 2], DEBIAN))
+            .furnish(|root| fs::write(root.join(CACHE), damage).expect("a damaged cache"))
+            .build();
+        assert_eq!(container.run().ok().stdout, finds(DEBIAN, true), "{damage:?}");
+        assert_eq!(read(&container, CACHE), damage);
+    }
+}
+
+/// What images and bundles can have in the place of the cache: nothing of the host is changed or opened, and what is
+/// no cache stays.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn r19_what_is_no_cache_is_left_alone() {
+    type Make<'a> = Box<dyn Fn(&Path) + 'a>;
+    let host = host(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let special = |kind, device| -> Make {
+        Box::new(move |at| mknodat(CWD, at, kind, Mode::from_raw_mode(0o666), device).expect("mknod"))
+    };
+    let target = outside.path("file");
+    // A watchdog (10:130) would go off if it were opened.
+    let things: [(&str, Make); 6] = [
+        ("a FIFO", special(FileType::Fifo, 0)),
+        ("a watchdog", special(FileType::CharacterDevice, makedev(10, 130))),
+        ("a directory", Box::new(make_dir)),
+        ("a link to the host", Box::new(move |at| symlink(&target, at).expect("a link"))),
+        ("a link to itself", Box::new(|at| symlink("ld.so.cache", at).expect("a link"))),
+        ("nothing", Box::new(|_| {})),
+    ];
+    for (n, (thing, make)) in things.iter().enumerate() {
+        let builder = attacked(&host, [Runtime::Runc, Runtime::Crun][n % 2]);
+        let builder = if n % 3 == 0 { builder.overlay() } else { builder };
+        let container = builder.furnish(|root| make(&root.join(CACHE))).build();
+        assert_eq!(outside.attack(&container, thing), Outcome::Started, "{thing}");
+        assert!(!host.view().path(container.root()).join(DROP_IN).exists(), "{thing}");
+    }
+    let cache = |root: &Path| fs::write(root.join(CACHE), "").expect("a cache");
+    for (source, at, says) in [
+        ("vgpu", "/etc", "/etc, which is mounted from the host"),
+        ("file", "/etc/ld.so.cache", "something is mounted at the container's /etc/ld.so.cache"),
+    ] {
+        fs::write(outside.path("vgpu/ld.so.cache"), "the host's").expect("a cache");
+        let bind = |config: &mut Value| {
+            let mount = json!({ "type": "bind", "source": outside.path(source), "destination": at, "options": ["rbind"] });
+            config["mounts"].as_array_mut().expect("mounts").push(mount);
+        };
+        let container = attacked(&host, Runtime::Runc).furnish(cache).tweak(bind).build();
+        outside.attack(&container, at).assert_refused(says, at);
+    }
+}
+
+#[test]
+#[ignore = "needs root: starts containers"]
+fn many_starts_on_one_layer_leave_what_the_first_left() {
+    let host = host(Cgroups::V1);
+    let first = asking(image(&host, Runtime::Runc, DEBIAN)).overlay().build();
+    first.run().ok();
+    let root = host.view().path(first.root());
+    let left = Snapshot::of(&root);
+    let names = [CACHE, DROP_IN, "usr/local/nvidia"].map(|name| root.join(name).exists());
+    assert_eq!(names, [true; 3]);
+    for _ in 0..10 {
+        asking(host.container(Runtime::Runc).on_root(first.root()).args(&look())).build().run().ok();
+    }
+    assert_eq!(Snapshot::of(&root).new_since(&left), [""; 0].map(Path::new));
+}
