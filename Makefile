@@ -1,12 +1,15 @@
 # `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it, `make crash`
 # breaks all that it does; each installs what it misses.
-# `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual).
-.PHONY: bench crash demo install lint test
+# `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual),
+# `make uninstall` takes them away.
+.PHONY: bench crash demo install lint test uninstall
 
 PREFIX = /usr
 DESTDIR =
 # `annotation`: hooks run for containers with a vgpu. annotation; `environment`: for all, so that VGPU_… can ask.
 HOOKS = annotation
+# Where podman looks for them (`podman --help`, --hooks-dir).
+HOOKS_DIR = /usr/share/containers/oci/hooks.d
 
 demo:
 	tests/setup.sh demo
@@ -14,20 +17,19 @@ demo:
 	tests/demo.sh target/release/vgpu
 
 install:
+	@test -d hooks/hooks.d/$(HOOKS) || { echo 'HOOKS is annotation or environment' >&2; exit 64; }
 	cargo build --release --locked
 	install -D -m 755 target/release/vgpu $(DESTDIR)$(PREFIX)/bin/vgpu
-	install -d -m 755 $(DESTDIR)/etc/containers/oci/hooks.d
-	for file in hooks/hooks.d/$(HOOKS)/*.json; do \
-		sed 's,/usr/bin/vgpu,$(PREFIX)/bin/vgpu,' $$file \
-			>$(DESTDIR)/etc/containers/oci/hooks.d/$${file##*/} || exit; \
-	done
+	install -D -m 644 hooks/hooks.json $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json
+	install -d -m 755 $(DESTDIR)$(HOOKS_DIR)
+	install -m 644 hooks/hooks.d/$(HOOKS)/*.json $(DESTDIR)$(HOOKS_DIR)
+	sed -i 's,/usr/bin/vgpu,$(PREFIX)/bin/vgpu,' $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json \
+		$(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
 
-lint:
-	tests/setup.sh lint
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
-	grep -rlE '^#!/bin/(ba)?sh' --exclude-dir=target --exclude-dir=.git . | xargs shellcheck
+# The hooks first: one whose program is missing fails every container that it is for.
+uninstall:
+	rm -f $(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
+	rm -f $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json $(DESTDIR)$(PREFIX)/bin/vgpu
 
 # Tests that need root are marked as ignored with the reason: root runs them all, others see which were left out.
 # The test double of the driver's library is a shared object, which `cargo test` alone would not build.

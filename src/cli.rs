@@ -46,7 +46,7 @@ enum Command {
     Release {
         /// The container's id, as `vgpu status` shows it, or its beginning
         container: String,
-        /// Even if the container is there: its device cgroup is closed first
+        /// Even if it is there: its GPUs are closed to it; what it has open it keeps until its processes end
         #[arg(long)]
         force: bool,
     },

@@ -99,7 +99,8 @@ inside() { name=$1; shift; runc --root "$host/runc" exec "$name" "$@"; }
 
 make_host
 
-say "A simulated host with two GPUs, each cut into four virtual GPUs of type \"small\" (10 GiB, 25 %):"
+say "A simulated host with two GPUs, each cut into four virtual GPUs of type \"small\" (10 GiB, 25 %). Its first GPU is
+/dev/nvidia1, as on many a real host: vgpu goes by UUID, never by order. Without NVML their memory is unknown:"
 pool status
 
 say "1. Two containers, web and db, ask for one small vGPU each (annotation vgpu.count=1). They share a GPU:"
@@ -109,6 +110,7 @@ pool status
 echo
 echo "web finds in its /dev the physical GPU behind its virtual one, and no other:"
 inside web ls -l /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia1
+echo "The other GPU's node is not there:"
 inside web ls /dev/nvidia0 2>&1 || true
 inside web cat /dev/vgpu/lease.json
 echo
@@ -129,7 +131,7 @@ kill -KILL "$pid"
 while kill -0 "$pid" 2>/dev/null && [ "$(sed 's/.*) //; s/ .*//' "/proc/$pid/stat" 2>/dev/null)" != Z ]; do :; done
 pool status
 echo
-echo "batch asks for seven:"
+echo "batch asks for seven, and gets the six free ones and web's:"
 start batch 7
 pool status
 
