@@ -167,8 +167,11 @@ pub fn names(file: &[u8]) -> Vec<&[u8]> {
     (0..table.count).map(|row| table.string(row, 4).unwrap()).collect()
 }
 
-/// The tunables of a cache: flags, number, name, value, program, value as a number.
-pub fn tunables(file: &[u8]) -> Vec<(usize, usize, &[u8], &[u8], &[u8], usize)> {
+/// Flags, number, name, value, program, value as a number.
+pub type Tunable<'a> = (usize, usize, &'a [u8], &'a [u8], &'a [u8], usize);
+
+/// The tunables of a cache.
+pub fn tunables(file: &[u8]) -> Vec<Tunable<'_>> {
     let table = Table::of(file).unwrap();
     let Some(data) = table.section(2) else { return Vec::new() };
     let address = data.as_ptr().addr() - file.as_ptr().addr();
