@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use super::command::{Output, Running};
 use super::container::{Builder, Container};
 use super::runtime::Step;
 use super::strace;
-use super::wait::{Process, for_file};
+use super::wait::{DEADLINE, Process, for_file};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The container. Dropping it ends its first process.
@@ -68,20 +69,25 @@ impl<'h> Halted<'h> {
         let _ = fs::remove_file(&trace);
         let inject = format!("inject={call}:signal=SIGSTOP:when={n}");
         let hook = self.traced(&["-e", &format!("trace=setns,{call}"), "-e", &inject], &trace);
-        let is_child = |text: &str, pid| its_lines(text, "setns(").any(|(child, _)| child == pid);
-        let over = |text: &str| its_lines(text, "+++ exited").any(|(pid, _)| !is_child(text, pid));
+        // The parent stops, too, if it makes the call as often: before the child, or when it takes back what the
+        // child could not finish.
         let mut meanwhile = Some(meanwhile);
-        // The parent stops, too, before or after its child, if it makes the call as often.
-        for nth in 0.. {
-            for_file(&trace, "a stop", |text| its_lines(text, STOP).count() > nth || over(text));
-            let text = fs::read_to_string(&trace).expect("the trace");
-            let Some((pid, _)) = its_lines(&text, STOP).nth(nth) else { break };
-            if is_child(&text, pid) {
-                meanwhile.take().expect("a child that stops once")();
+        let (mut resumed, end) = (0, Instant::now() + DEADLINE);
+        while hook.is_running() {
+            assert!(Instant::now() < end, "the hook did not end in {DEADLINE:?}");
+            let text = fs::read_to_string(&trace).unwrap_or_default();
+            for (pid, _) in its_lines(&text, STOP).skip(resumed) {
+                if its_lines(&text, "setns(").any(|(child, _)| child == pid)
+                    && let Some(meanwhile) = meanwhile.take()
+                {
+                    meanwhile();
+                }
+                kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
+                resumed += 1;
             }
-            kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT).expect("kill");
+            std::thread::yield_now();
         }
-        assert!(meanwhile.is_none(), "the child does not make call {n} of {call}");
+        assert!(meanwhile.is_none(), "the child did not stop");
         hook.wait()
     }
 
@@ -118,7 +124,9 @@ impl<'h> Halted<'h> {
     /// Unmounts all that the hook has mounted.
     pub fn undo(&self) {
         let mounts = mounted_by_vgpu(self.pid);
-        let paths: Vec<_> = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path")).collect();
+        let mut paths: Vec<_> = mounts.iter().map(|line| line.split(' ').nth(4).expect("a path")).collect();
+        // What is mounted on another mount first.
+        paths.sort_by(|a, b| b.cmp(a));
         if !paths.is_empty() {
             self.enter(&[&["umount"], &paths[..]].concat()).ok();
         }
@@ -162,9 +170,10 @@ fn its_lines<'t>(trace: &'t str, what: &str) -> impl Iterator<Item = (i32, &'t s
 pub fn mounted_by_vgpu(pid: u32) -> Vec<String> {
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("mountinfo");
     let its = |line: &&str| {
-        let name = Path::new(line.split(' ').nth(4).expect("a path")).file_name();
-        let name = name.unwrap_or_default().to_string_lossy();
-        name == "vgpu" || name.starts_with("nvidia")
+        let path = Path::new(line.split(' ').nth(4).expect("a path"));
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let of_driver = path.components().any(|part| part.as_os_str() == "nvidia");
+        name == "vgpu" || name.starts_with("nvidia") || of_driver
     };
     mounts.lines().filter(its).map(str::to_owned).collect()
 }
