@@ -473,7 +473,7 @@ fn may_open(node: &OpenNode) -> Result<bool> {
 
 fn lost(name: &str) -> Error {
     let message = format!(
-        "the container's {} is not there, or gone again; nobody else may change its /dev while it starts",
+        "the container's {} is gone again, or an earlier hook was killed half-way; nobody else may change its /dev while it starts",
         shown(name)
     );
     Error::new(Exit::Request, message)
