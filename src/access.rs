@@ -48,6 +48,10 @@ fn other_way(
     if let Some(source) = mount {
         return Some(format!("{} is mounted into it", quoted(source)));
     }
+    let cgroups = bundle.mount_sources().find(|source| source.starts_with("/sys/fs/cgroup"));
+    if let Some(source) = cgroups {
+        return Some(format!("{} is mounted into it, by which it could leave its cgroup", quoted(source)));
+    }
     let visible = visible_devices(bundle).filter(|value| !NO_DEVICES.contains(value))?;
     let hook = bundle.hook_paths().find(|path| is_gpu_hook(path))?;
     let (hook, visible) = (quoted(hook), quoted(visible));
@@ -103,6 +107,10 @@ mod tests {
         assert_eq!(ask(node).unwrap(), r#"it is given the node "/dev/x""#);
         let mount = r#"{"mounts":[{"destination":"/x","source":"/dev/nvidia0","type":"bind"}]}"#;
         assert_eq!(ask(mount).unwrap(), r#""/dev/nvidia0" is mounted into it"#);
+        let cgroups = r#"{"mounts":[{"destination":"/cg","source":"/sys/fs/cgroup/devices","type":"bind"}]}"#;
+        assert!(ask(cgroups).unwrap().ends_with("by which it could leave its cgroup"));
+        let own = r#"{"mounts":[{"destination":"/sys/fs/cgroup","source":"cgroup","type":"cgroup"}]}"#;
+        assert_eq!(ask(own), None);
     }
 
     #[test]

@@ -50,7 +50,12 @@ pub fn container_of(line: &str) -> Option<&str> {
 
 fn to_log(state_dir: &Path, line: &str) -> io::Result<()> {
     let dir = StateDir::create(state_dir).map_err(io::Error::other)?;
-    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::CREATE
+        | OFlags::CLOEXEC
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
     let mut log = File::from(rustix::fs::openat(dir.fd(), LOG, flags, mode)?);
     log.write_all(line.as_bytes())?;

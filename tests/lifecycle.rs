@@ -113,9 +113,16 @@ fn a_cgroup_that_is_used_again_does_not_keep_a_lease() {
         assert!(shared.stderr.contains("with container first"), "{shared}");
 
         first.kill();
+        // One that asks for nothing shares devices as well.
+        let third = lot.park("third");
+        third.move_to(&first);
+        let shared = host.run_hook("createRuntime", &second.created());
+        assert!(shared.stderr.contains("with container first, which would have its GPUs too"), "{shared}");
+        third.kill();
         assert_eq!(host.run_hook("createRuntime", &second.created()).code, Some(0), "{cgroups:?}");
         assert_eq!(holders(&host), ["second"]);
         first.end();
         second.end();
+        third.end();
     }
 }

@@ -7,7 +7,7 @@ use crate::cgroup;
 use crate::cli::printed;
 use crate::config::{self, PoolFile};
 use crate::error::{Error, Exit, Result, quoted};
-use crate::gpu::{self, DriverRoot, Majors, Probe};
+use crate::gpu::{DriverRoot, Majors};
 use crate::inject;
 use crate::pool::store::StateDir;
 use crate::pool::{Lease, liveness};
@@ -27,7 +27,7 @@ pub fn release(pool_file: &Path, container: &str, force: bool) -> Result<()> {
     // Outside the lock: it loads programs into the kernel. What is given to a new run of the container meanwhile
     // is neither closed nor freed.
     let closed: Vec<Lease> = leases.into_iter().filter(|lease| force && of_it(lease)).collect();
-    closed.iter().try_for_each(|lease| close_devices(&pool, &state_dir, lease))?;
+    closed.iter().try_for_each(|lease| close_devices(&pool, lease))?;
 
     let mut locked = state_dir.lock(pool.policy.lock_timeout)?;
     let mut freed = Vec::new();
@@ -65,18 +65,13 @@ fn one_container(leases: &[Lease], begins: &str) -> Result<Option<String>> {
     }
 }
 
-/// Takes the lease's devices out of its container's cgroup, if that is still there. What the container has
-/// open stays open: only ending its processes closes that.
-fn close_devices(pool: &PoolFile, state_dir: &StateDir, lease: &Lease) -> Result<()> {
+/// Closes every GPU to the lease's container, if its cgroup is still there: also one that the inventory no longer
+/// has. What the container has open stays open: only ending its processes closes that.
+fn close_devices(pool: &PoolFile, lease: &Lease) -> Result<()> {
     let Some(cgroup) = cgroup::Dir::reopen(&lease.cgroup)? else { return Ok(()) };
-    let driver = DriverRoot::open(&pool.driver_root)?;
-    let inventory =
-        gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?.inventory;
-    let majors = Majors::read(&driver)?;
-    let held = |minor| DeviceNumber { major: majors.nvidia, minor };
-    let gpus = inventory.gpus.iter().filter(|gpu| lease.vgpus.iter().any(|vgpu| vgpu.id.gpu == gpu.uuid));
-    let numbers: Vec<_> = gpus.map(|gpu| held(gpu.minor)).collect();
-    inject::deny_devices(&cgroup, &numbers)
+    let major = Majors::read(&DriverRoot::open(&pool.driver_root)?)?.nvidia;
+    let gpus: Vec<_> = (0..=254).map(|minor| DeviceNumber { major, minor }).collect();
+    inject::deny_devices(&cgroup, &gpus)
 }
 
 /// Frees what containers hold that are gone.

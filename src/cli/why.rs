@@ -57,13 +57,14 @@ fn nothing(container: Option<&str>, log: &Path, out: &mut impl Write) -> Result<
 
 fn read_log(dir: &StateDir, name: &str, lines: &mut Vec<String>) -> Result<()> {
     let cannot = || format!("cannot read {}/{name}", dir.path().display());
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match rustix::fs::openat(dir.fd(), name, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         opened => File::from(opened.or_exit(Exit::Io, cannot)?),
     };
-    for line in BufReader::new(file).lines() {
-        lines.push(line.or_exit(Exit::Io, cannot)?);
+    for line in BufReader::new(file).split(b'\n') {
+        // A full disk may have cut one inside of a character.
+        lines.push(String::from_utf8_lossy(&line.or_exit(Exit::Io, cannot)?).into_owned());
     }
     Ok(())
 }

@@ -30,17 +30,18 @@ pub fn remove_dead(leases: &mut Vec<Lease>) -> Result<Vec<Lease>> {
 /// cgroup of a failed start behind and use it again, and then it is not empty for the earlier run's sake.
 ///
 /// # Errors
-/// [`Exit::Request`] where another process is in it, too: two containers in one cgroup would have each other's
-/// devices.
+/// [`Exit::Request`] where any other process is in it than the container's init, which is alone there until its
+/// program starts: whoever shares a cgroup shares its devices.
 pub fn remove_earlier_runs(leases: &mut Vec<Lease>, asking: &Lease, cgroup: &Dir) -> Result<()> {
     let earlier = |lease: &Lease| lease.cgroup == asking.cgroup && !lease.is_same_run(asking);
-    let Some(other) = leases.iter().find(|lease| earlier(lease)) else { return Ok(()) };
     if cgroup.holds_other_than(asking.pid)? {
+        let other = leases.iter().find(|lease| earlier(lease));
+        let whom =
+            other.map_or(String::from("other processes"), |lease| format!("container {}", lease.container));
         let message = format!(
-            "the container shares cgroup {} with container {}, and would have its GPUs; give each its own \
+            "the container shares cgroup {} with {whom}, which would have its GPUs too; give it one of its own \
              (linux.cgroupsPath)",
-            cgroup.path(),
-            other.container
+            cgroup.path()
         );
         return Err(Error::new(Exit::Request, message));
     }

@@ -140,7 +140,8 @@ impl StateDir {
     pub fn peek(&self) -> Result<Vec<Lease>> {
         let name = self.state_name();
         let at = || format!("{}/{name}", self.path.display());
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // NONBLOCK: a FIFO in its place must not hold anybody up; for a regular file it means nothing.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = match rustix::fs::openat(&self.fd, &*name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
             opened => File::from(opened.or_exit(Exit::Io, || format!("cannot open {}", at()))?),
@@ -197,7 +198,12 @@ impl Locked<'_> {
         let name = dir.state_name();
         // Only the holder of the lock writes here, so one name will do; a killed one's is overwritten.
         let temporary = format!("{name}.new");
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = OFlags::WRONLY
+            | OFlags::CREATE
+            | OFlags::TRUNC
+            | OFlags::CLOEXEC
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK;
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
         let first = rustix::fs::statat(&dir.fd, &*name, AtFlags::SYMLINK_NOFOLLOW).is_err();
         let written = rustix::fs::openat(&dir.fd, &*temporary, flags, mode)
