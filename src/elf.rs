@@ -20,7 +20,6 @@ const NAME_LIMIT: u64 = 255;
 /// What is read first, in bytes: in real files the headers, and often the notes, lie in it.
 const HEAD: usize = 4096;
 
-const ET_DYN: u16 = 3;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
@@ -91,7 +90,6 @@ pub struct Note {
 pub struct Elf<'f, F: ?Sized> {
     bytes: Bytes<'f, F>,
     machine: Machine,
-    shared: bool,
     segments: Vec<Segment>,
     sections: Sections,
 }
@@ -131,8 +129,7 @@ impl<'f, F: ReadAt + ?Sized> Elf<'f, F> {
         let class = class(&head)?;
         let bytes = Bytes { file, head, class };
         let mut header = bytes.fields(&bytes.head);
-        header.skip(16)?; // e_ident
-        let shared = header.half()? == ET_DYN;
+        header.skip(16 + 2)?; // e_ident, e_type
         let machine = Machine(header.half()?);
         header.skip(4)?; // e_version
         let _entry = header.address()?;
@@ -146,7 +143,6 @@ impl<'f, F: ReadAt + ?Sized> Elf<'f, F> {
         let segments = entries(&table, segment_size).map(|entry| Segment::read(bytes.fields(entry)));
         Ok(Self {
             machine,
-            shared,
             segments: segments.collect::<io::Result<_>>()?,
             sections: Sections { offset: sections, count, entry_size },
             bytes,
@@ -161,11 +157,6 @@ impl<'f, F: ReadAt + ?Sized> Elf<'f, F> {
     /// The processor that it is for.
     pub fn machine(&self) -> Machine {
         self.machine
-    }
-
-    /// Is it a shared object? A position-independent program is one, too.
-    pub fn is_shared(&self) -> bool {
-        self.shared
     }
 
     /// The name under which a linker looks for it (`DT_SONAME`), where it has one.
@@ -470,7 +461,7 @@ mod tests {
         let file = shared_object(&["-Wl,-soname,libcuda.so.1"], "");
         let elf = Elf::read(&file[..]).unwrap();
         let machine = if cfg!(target_arch = "aarch64") { Machine::AARCH64 } else { Machine::X86_64 };
-        assert_eq!((elf.class(), elf.machine(), elf.is_shared()), (Class::Bits64, machine, true));
+        assert_eq!((elf.class(), elf.machine()), (Class::Bits64, machine));
         assert_eq!(elf.soname().unwrap().unwrap(), "libcuda.so.1");
         assert_eq!(soname(&shared_object(&[], "")).unwrap(), None);
     }
@@ -481,7 +472,7 @@ mod tests {
         let notes_of_it = format!(".section .note.test,\"a\",%note\n{}", NOTES.replace("ALIGN", "4"));
         let file = shared_object(&["-m32", "-Wl,-soname,libcuda.so.1"], &notes_of_it);
         let elf = Elf::read(&file[..]).unwrap();
-        assert_eq!((elf.class(), elf.machine(), elf.is_shared()), (Class::Bits32, Machine::I386, true));
+        assert_eq!((elf.class(), elf.machine()), (Class::Bits32, Machine::I386));
         assert_eq!(elf.soname().unwrap().unwrap(), "libcuda.so.1");
         assert_eq!(notes(&file, OWNER).unwrap().len(), 2);
     }
@@ -489,7 +480,6 @@ mod tests {
     #[test]
     fn a_library_and_a_program_of_this_host() {
         let file: OwnedFd = std::fs::File::open("/proc/self/exe").unwrap().into();
-        assert!(Elf::read(&file).unwrap().is_shared(), "position-independent");
         assert_eq!(Elf::read(&file).unwrap().soname().unwrap(), None);
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let libc = maps.lines().filter_map(|line| line.split(' ').next_back());
@@ -522,23 +512,101 @@ mod tests {
         }
     }
 
+    /// A 64-bit file of nothing but program headers, (kind, offset, address, size), and what is put behind.
+    fn handmade(segments: &[(u32, u64, u64, u64)], behind: &[u8]) -> Vec<u8> {
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        let mut words = |words: &[u64]| words.iter().for_each(|word| file.extend(word.to_le_bytes()));
+        words(&[u64::from(Machine::X86_64.0) << 16 | 3, 0, 64, 0]); // type and machine, entry, phoff, shoff
+        let count = segments.len() as u64;
+        words(&[(64 << 32) | (56 << 48), count]); // flags, ehsize and phentsize; phnum, and no sections
+        for (kind, offset, address, size) in segments {
+            words(&[u64::from(*kind), *offset, *address, *address, *size, *size, 4]);
+        }
+        file.resize(BEHIND as usize, 0);
+        file.extend(behind);
+        file
+    }
+
+    /// Where [`handmade`] puts what is behind the headers.
+    const BEHIND: u64 = 0x1000;
+
+    /// A dynamic section with these entries, and a string behind it.
+    fn dynamic(entries: &[(u64, u64)], string: &[u8]) -> Vec<u8> {
+        let entries = entries.iter().flat_map(|(tag, value)| [tag.to_le_bytes(), value.to_le_bytes()]);
+        entries.flatten().chain(string.iter().copied()).collect()
+    }
+
+    #[test]
+    fn a_name_lies_where_it_is_loaded() {
+        let entries = [(DT_STRTAB, 0x5000), (DT_SONAME, 32), (DT_NULL, 0)];
+        let behind = dynamic(&entries[..2], b"name.so\0");
+        let segment = (PT_DYNAMIC, BEHIND, 0x9000, 32);
+        let load = (PT_LOAD, BEHIND, 0x5000, 40);
+        let read = |segments: &[_], behind: &[u8]| soname(&handmade(segments, behind));
+        let lower = (PT_LOAD, 0, 0x4000, 0x1000);
+        assert_eq!(read(&[lower, load, segment], &behind).unwrap().unwrap(), "name.so");
+        let wrong = |segments: &[_], what| {
+            let error = read(segments, &behind).unwrap_err();
+            assert_eq!(
+                (error.kind(), error.to_string().contains(what)),
+                (io::ErrorKind::InvalidData, true),
+                "{error}"
+            );
+        };
+        wrong(&[segment], "not in it");
+        wrong(&[(PT_LOAD, BEHIND, 0x5000, 39), segment], "without an end");
+        wrong(&[(PT_LOAD, u64::MAX, 0x5000, 40), segment], "not in it");
+        wrong(&[(PT_LOAD, u64::MAX - 40, 0x5000, 40), segment], "not in it");
+        wrong(&[(PT_LOAD, BEHIND, 0x5021, 40), segment], "not in it");
+        wrong(&[load, (PT_DYNAMIC, BEHIND, 0x9000, 31)], "not in it");
+        // What is behind the end of the section is not of it.
+        let ended = dynamic(&[(DT_NULL, 0), (DT_SONAME, 32), (DT_STRTAB, 0x5000)], b"");
+        assert_eq!(read(&[load, (PT_DYNAMIC, BEHIND, 0x9000, 48)], &ended).unwrap(), None);
+        let without = dynamic(&[(DT_SONAME, 32), (DT_NULL, 0)], b"");
+        assert!(read(&[load, segment], &without).unwrap_err().to_string().contains("no strings"));
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_that_of_a_file() {
+        for (length, fits) in [(255, true), (256, false)] {
+            let name = "x".repeat(length);
+            let found = soname(&shared_object(&[&format!("-Wl,-soname,{name}")], ""));
+            assert_eq!(found.ok(), fits.then_some(Some(name)));
+        }
+    }
+
+    #[test]
+    fn notes_that_overlap_are_not_read_for_ever() {
+        let one = (PT_NOTE, BEHIND, 0, 0x4000);
+        let read = |count| notes(&handmade(&vec![one; count], &[0; 0x4000]), OWNER);
+        assert_eq!(read(4).unwrap(), []);
+        assert!(read(5).unwrap_err().to_string().contains("64 KiB"));
+    }
+
     #[test]
     fn sizes_are_not_believed() {
-        let real = with_notes("a", 4);
-        let start = usize::try_from(u64::from_le_bytes(real[32..40].try_into().unwrap())).unwrap();
-        for (at, entry) in real[start..].chunks_exact(56).enumerate().take(usize::from(real[56])) {
-            let kind = u32::from_le_bytes(entry[..4].try_into().unwrap());
-            for (field, value) in [(8, u64::MAX), (8, 1 << 40), (32, u64::MAX), (32, 1 << 40)] {
-                let mut file = real.clone();
-                let field = start + at * 56 + field;
-                file[field..field + 8].copy_from_slice(&value.to_le_bytes());
-                match kind {
-                    PT_DYNAMIC => assert_eq!(soname(&file).unwrap_err().kind(), io::ErrorKind::InvalidData),
-                    PT_NOTE => assert!(notes(&file, OWNER).is_err()),
-                    _ => {}
-                }
-            }
+        let read = |segment| soname(&handmade(&[segment], b"")).unwrap_err().kind();
+        for (offset, size) in [
+            (0, u64::MAX),
+            (0, 1 << 40),
+            (0, TABLE_LIMIT as u64 + 1),
+            (u64::MAX, 16),
+            (u64::MAX - 15, 16),
+            (1 << 40, 16),
+            (BEHIND - 8, 16),
+        ] {
+            assert_eq!(
+                read((PT_DYNAMIC, offset, 0, size)),
+                io::ErrorKind::InvalidData,
+                "{offset:x} {size:x}"
+            );
         }
+        // The kernel takes no offset beyond that of the largest file: it is not asked.
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&handmade(&[(PT_DYNAMIC, u64::MAX - 15, 0, 16)], b"")).unwrap();
+        let file = OwnedFd::from(file);
+        assert_eq!(Elf::read(&file).unwrap().soname().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 
     /// A file that counts what is read of it.

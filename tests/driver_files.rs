@@ -354,7 +354,7 @@ fn fedora() {
         "32-bit programs look for the same names"
     );
     let passed_over = format!(
-        "{} is not a shared library of this architecture",
+        "{} is of another architecture",
         root.path("usr/lib/libnvidia-ptxjitcompiler.so.550.54.15").display()
     );
     assert!(found.missing.contains(&passed_over), "{:#?}", found.missing);

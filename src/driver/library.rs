@@ -63,9 +63,8 @@ impl<'r> Libraries<'r> {
 
     fn soname(&self, file: &OwnedFd) -> io::Result<Option<String>> {
         let elf = Elf::read(file)?;
-        if !elf.is_shared() || (elf.class(), elf.machine()) != architecture(self.kind) {
-            let other = "is not a shared library of this architecture";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, other));
+        if (elf.class(), elf.machine()) != architecture(self.kind) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "is of another architecture"));
         }
         elf.soname()
     }
