@@ -144,6 +144,7 @@ fn others(own: &Lease) -> Vec<Lease> {
     let other = |n: u32| {
         let mut lease = own.clone();
         lease.container = format!("{n:064x}").parse().expect("an id");
+        lease.cgroup.inode += u64::from(n) + 1;
         lease.vgpus.truncate(1);
         let id = &mut lease.vgpus[0].id;
         id.gpu = gpus[(n % GPUS) as usize].uuid.parse().expect("a UUID");
