@@ -31,6 +31,13 @@ uninstall:
 	rm -f $(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
 	rm -f $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json $(DESTDIR)$(PREFIX)/bin/vgpu
 
+lint:
+	tests/setup.sh lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
+	grep -rlE '^#!/bin/(ba)?sh' --exclude-dir=target --exclude-dir=.git . | xargs shellcheck
+
 # Tests that need root are marked as ignored with the reason: root runs them all, others see which were left out.
 # The test double of the driver's library is a shared object, which `cargo test` alone would not build.
 ifeq ($(shell id -u),0)

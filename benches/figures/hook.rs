@@ -38,7 +38,7 @@ pub fn print(cgroups: Cgroups, version: &str) {
         Candidate::new("/bin/true", || bench.nothing()),
         Candidate::new("/bin/true again", || bench.nothing()),
         Candidate::new("createRuntime, no request", || bench.create_without_request()).aim(0.6),
-        Candidate::new("createRuntime, two vGPUs", || bench.create()).aim(2.0),
+        Candidate::new("createRuntime, two vGPUs", || bench.create()).aim(3.0),
         Candidate::new("poststop, no request", || bench.poststop_without_request()).aim(1.0),
         Candidate::new("poststop, two vGPUs", || bench.poststop()).aim(1.0),
     ];
