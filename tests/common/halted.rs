@@ -20,6 +20,7 @@ pub struct Halted<'h> {
     container: Container<'h>,
     state: String,
     pid: u32,
+    init: Process,
     _runtime: Running,
 }
 
@@ -33,7 +34,8 @@ impl<'h> Halted<'h> {
         for_file(&file, "the state", |text| parse(text).is_some());
         let state = container.hook_state("createRuntime");
         let pid = parse(&state).expect("parsed before")["pid"].as_u64().expect("a pid");
-        Self { container, state, pid: pid.try_into().expect("a pid"), _runtime: runtime }
+        let pid = pid.try_into().expect("a pid");
+        Self { container, state, pid, init: Process::of(pid), _runtime: runtime }
     }
 
     /// The host pid of its first process.
@@ -151,9 +153,8 @@ impl<'h> Halted<'h> {
 
 impl Drop for Halted<'_> {
     fn drop(&mut self) {
-        let process = Process::of(self.pid);
-        let _ = kill_process(Pid::from_raw(self.pid as i32).expect("a pid"), Signal::KILL);
-        process.ended();
+        self.init.kill();
+        self.init.ended();
     }
 }
 

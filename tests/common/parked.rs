@@ -7,7 +7,6 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use vgpu::sys::bpf::{self, Insn};
 
@@ -15,6 +14,7 @@ use super::cgroup;
 use super::command::Running;
 use super::host::{Host, make_dir};
 use super::view::{Cgroups, script};
+use super::wait::Process;
 
 /// Where containers are parked: one bundle and one root serve them all, since the same is left in both by all.
 pub struct Lot<'h> {
@@ -144,8 +144,8 @@ impl Parked<'_> {
 
     /// Ends its first process, and leaves its cgroup where it is.
     pub fn kill(&self) {
-        let process = super::wait::Process::of(self.pid());
-        kill_process(Pid::from_raw(self.pid() as i32).expect("a pid"), Signal::KILL).expect("kill");
+        let process = Process::of(self.pid());
+        process.kill();
         process.ended();
     }
 
@@ -194,11 +194,7 @@ impl Parked<'_> {
 
     /// Ends it as a runtime does: kills all that is in its cgroup, and removes that. Done again, it is nothing.
     pub fn end(&self) {
-        for pid in cgroup::processes(&self.cgroup) {
-            let pid = pid.try_into().ok().and_then(Pid::from_raw).expect("a process id");
-            // One that has ended meanwhile is as good.
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        cgroup::processes(&self.cgroup).into_iter().for_each(|pid| Process::of(pid).kill());
         cgroup::empty(&self.cgroup);
         match fs::remove_dir(&self.cgroup) {
             Err(e) if e.kind() != ErrorKind::NotFound => panic!("{}: {e}", self.cgroup.display()),
