@@ -225,9 +225,8 @@ impl<'a> Detached<'a> {
         Ok(Some(name.to_owned()))
     }
 
-    /// Looks again, through the root: the lease is there and every node is. With `opens`, from within the
-    /// container's cgroup: each may be opened.
-    pub fn read_back(&self, container: &Place, lease: u64, opens: bool) -> Result<()> {
+    /// Looks again, through the root: the lease is there and every node is.
+    pub fn read_back(&self, container: &Place, lease: u64) -> Result<()> {
         let there = |name: &str| container.open(&format!("dev/{name}"), OFlags::PATH | OFlags::NOFOLLOW);
         if !there(VGPU).is_ok_and(|fd| mount_id(&fd) == Ok(lease)) {
             return Err(lost("dev/vgpu"));
@@ -237,15 +236,18 @@ impl<'a> Detached<'a> {
             if stat.ok().as_ref().and_then(device_number) != Some(node.number) {
                 return Err(lost(&format!("dev/{}", node.name)));
             }
-            if opens && !may_open(node)? {
-                let message = format!(
-                    "a cgroup above the container's denies device {} (/dev/{}); allow it there (systemd: DeviceAllow= of the slice)",
-                    node.number, node.name
-                );
-                return Err(Error::new(Exit::Request, message));
-            }
         }
         Ok(())
+    }
+
+    /// From within the container's cgroup: one of the nodes that may not be opened, if any, for a message.
+    pub fn denied(&self) -> Result<Option<String>> {
+        for node in self.nodes {
+            if !may_open(node)? {
+                return Ok(Some(format!("device {} (/dev/{})", node.number, node.name)));
+            }
+        }
+        Ok(None)
     }
 }
 

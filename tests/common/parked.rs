@@ -63,6 +63,11 @@ impl<'h> Lot<'h> {
         self.park_in(id, &[&format!("parked-{id}.scope"), "container"])
     }
 
+    /// The same, but beneath these cgroups, which are not the container's own and have rules, too.
+    pub fn park_beneath(&self, above: &[&str], id: &str) -> Parked<'h> {
+        self.park_in(id, &[above, &[id]].concat())
+    }
+
     fn park_in(&self, id: &str, cgroups: &[&str]) -> Parked<'h> {
         let mut cgroup = format!("{}/{}", devices(self.host), self.host.name());
         let mut seen = self.host.view().path(&cgroup);
@@ -98,14 +103,19 @@ fn devices(host: &Host) -> &'static str {
 /// As every engine begins its list; the one device is there so that there is a list to keep.
 fn deny_all(host: &Host, cgroup: &Path) {
     if host.view().cgroups() == Cgroups::V2 {
-        let (mov_r0_0, exit) = (Insn::new(0xb7, 0, 0, 0, 0), Insn::new(0x95, 0, 0, 0, 0));
-        let deny = bpf::load("deny_all", &[mov_r0_0, exit]).expect("a device program");
-        let cgroup = File::open(cgroup).expect("a cgroup");
-        bpf::attach(cgroup.as_fd(), deny.as_fd(), bpf::ALLOW_MULTI).expect("attaching it");
+        attach(cgroup, "deny_all", 0);
     } else {
         fs::write(cgroup.join("devices.deny"), "a").expect("devices.deny");
         fs::write(cgroup.join("devices.allow"), "c 1:3 rwm").expect("devices.allow");
     }
+}
+
+/// Attaches a device program that gives this answer to everything.
+fn attach(cgroup: &Path, name: &str, answer: i32) {
+    let (mov_r0_answer, exit) = (Insn::new(0xb7, 0, 0, 0, answer), Insn::new(0x95, 0, 0, 0, 0));
+    let program = bpf::load(name, &[mov_r0_answer, exit]).expect("a device program");
+    let cgroup = File::open(cgroup).expect("a cgroup");
+    bpf::attach(cgroup.as_fd(), program.as_fd(), bpf::ALLOW_MULTI).expect("attaching it");
 }
 
 /// One of them. What still runs of it ends with the host.
@@ -152,6 +162,11 @@ impl Parked<'_> {
     /// Opens what the rule of `devices.allow` says, on v1, as another hook may have done.
     pub fn allow(&self, rule: &str) {
         fs::write(self.cgroup.join("devices.allow"), rule).expect("devices.allow");
+    }
+
+    /// Attaches a program that allows every device, on v2, as another hook may have done.
+    pub fn allow_all(&self) {
+        attach(&self.cgroup, "allow_all", 1);
     }
 
     /// Moves its first process into another's cgroup.
