@@ -93,4 +93,17 @@ mod tests {
         assert_eq!(line, "1970-01-01T00:00:00.000Z web 75 no free vGPU\n");
         assert_eq!(container_of(&line), Some("web"));
     }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn a_fifo_does_not_hang() {
+        use rustix::fs::{CWD, FileType, mknodat};
+        let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
+        let dir = temporary.path().join("state");
+        to_log(&dir, "line\n").unwrap();
+        std::fs::remove_file(dir.join(LOG)).unwrap();
+        mknodat(CWD, dir.join(LOG), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        // Nobody reads it.
+        assert_eq!(to_log(&dir, "line\n").unwrap_err().raw_os_error(), Some(libc::ENXIO));
+    }
 }

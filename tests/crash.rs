@@ -487,15 +487,21 @@ fn a_real_container_has_all_or_does_not_start(cgroups: Cgroups) {
     timed(&name, &points, |point| real.hit(point));
 }
 
-/// A GPU that just cannot be looked at stays closed to a container that nothing but vgpu confines.
+/// The minor of a GPU that the inventory does not have, as it came later.
+const UNKNOWN: u32 = 7;
+
+/// A GPU that just cannot be looked at, or that nobody knows of, stays closed to a container that nothing but vgpu
+/// confines.
 fn other_gpus_stay_closed(cgroups: Cgroups) {
     let host = host(cgroups);
     let lot = Lot::new(&host, ALL);
     let other = host.gpus[0].minor;
-    // As an image might bring it.
-    let node = host.dir().join("smuggled");
-    make_node(&node, MAJOR, other);
-    let is_closed = |container: &Parked| container.open(&node).contains("Operation not permitted");
+    // As an image might bring them.
+    let nodes = [other, UNKNOWN].map(|minor| host.dir().join(format!("smuggled{minor}")));
+    nodes.iter().zip([other, UNKNOWN]).for_each(|(node, minor)| make_node(node, MAJOR, minor));
+    let is_closed = |container: &Parked| {
+        nodes.iter().all(|node| container.open(node).contains("Operation not permitted"))
+    };
 
     let container = lot.park_unruled("undisturbed");
     let calls = strace::calls(&host, "createRuntime", &container.created(), 0);
