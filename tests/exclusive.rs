@@ -220,7 +220,7 @@ impl<'h> Crowd<'h> {
     where
         'h: 'c,
     {
-        let told = |c: &Parked| (c.id.clone(), told(&c.dev().join("vgpu/lease.json"), &c.id));
+        let told = |c: &Parked| (c.id.clone(), told(&c.root().join("dev/vgpu/lease.json"), &c.id));
         assert_one_holder_each(self.host, started.map(told));
     }
 

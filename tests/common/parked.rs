@@ -7,12 +7,13 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vgpu::sys::bpf::{self, Insn};
 
 use super::cgroup;
 use super::command::Running;
 use super::host::{Host, make_dir};
+use super::rootfs;
 use super::view::{Cgroups, script};
 use super::wait::Process;
 
@@ -20,6 +21,7 @@ use super::wait::Process;
 pub struct Lot<'h> {
     host: &'h Host,
     bundle: PathBuf,
+    root: PathBuf,
 }
 
 impl<'h> Lot<'h> {
@@ -27,17 +29,38 @@ impl<'h> Lot<'h> {
     pub fn new(host: &'h Host, count: u32) -> Self {
         let bundle = host.dir().join(format!("lot-{count}"));
         let root = bundle.join("rootfs");
-        make_dir(&root.join("dev"));
-        make_dir(&root.join("etc"));
+        for dir in ["dev", "etc/ld.so.conf.d", "proc/driver"] {
+            make_dir(&root.join(dir));
+        }
         fs::copy("/etc/ld.so.cache", root.join("etc/ld.so.cache")).expect("a linker cache");
         let config = json!({
             "ociVersion": "1.0.2",
-            "root": { "path": "rootfs" },
+            "root": { "path": root },
             "annotations": { "vgpu.count": count.to_string() },
             "linux": { "resources": { "devices": [{ "allow": false, "access": "rwm" }] } },
         });
         fs::write(bundle.join("config.json"), config.to_string()).expect("config.json");
-        Self { host, bundle }
+        Self { host, bundle, root }
+    }
+
+    /// The same with a variable in the environment.
+    pub fn with_env(self, variable: &str, value: &str) -> Self {
+        self.change(|config| config["process"]["env"] = json!([format!("{variable}={value}")]));
+        self
+    }
+
+    /// The same on an overlay, with a writable layer.
+    pub fn on_overlay(mut self) -> Self {
+        self.root = rootfs::overlay(self.host, &self.root, &self.bundle);
+        self.change(|config| config["root"]["path"] = json!(self.root));
+        self
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Value)) {
+        let file = self.bundle.join("config.json");
+        let mut config = serde_json::from_slice(&fs::read(&file).expect("config.json")).expect("JSON");
+        change(&mut config);
+        fs::write(file, config.to_string()).expect("config.json");
     }
 
     /// Makes a container of this id, which no other has or had on this host.
@@ -45,8 +68,10 @@ impl<'h> Lot<'h> {
         self.park_in(id, &[id])
     }
 
-    /// The same, but its cgroup allows every device, as podman has it with uid and gid mappings.
+    /// The same, but without rules, so that its cgroup allows every device: podman has it so with uid and gid
+    /// mappings.
     pub fn park_unruled(&self, id: &str) -> Parked<'h> {
+        self.change(|config| config["linux"]["resources"] = json!({}));
         let cgroup = format!("{}/{}/{id}", devices(self.host), self.host.name());
         fs::create_dir(self.host.view().path(&cgroup)).expect("a cgroup");
         self.start(id, &cgroup)
@@ -55,11 +80,8 @@ impl<'h> Lot<'h> {
     /// The same as crun does it under systemd: in a cgroup beneath the scope that systemd made for it. Both
     /// have rules, as newer versions write them.
     pub fn park_in_scope(&self, id: &str) -> Parked<'h> {
-        let file = self.bundle.join("config.json");
-        let mut config: serde_json::Value =
-            serde_json::from_slice(&fs::read(&file).expect("config.json")).expect("JSON");
-        config["linux"]["cgroupsPath"] = format!("{}:parked:{id}", self.host.name()).into();
-        fs::write(file, config.to_string()).expect("config.json");
+        let path = format!("{}:parked:{id}", self.host.name());
+        self.change(|config| config["linux"]["cgroupsPath"] = json!(path));
         self.park_in(id, &[&format!("parked-{id}.scope"), "container"])
     }
 
@@ -81,14 +103,14 @@ impl<'h> Lot<'h> {
     }
 
     fn start(&self, id: &str, cgroup: &str) -> Parked<'h> {
-        let root = self.bundle.join("rootfs");
-        let (park, root) = (script("park.sh"), root.to_str().expect("UTF-8").to_owned());
+        let (park, driver) = (script("park.sh"), self.host.driver_root());
+        let [park, root, driver] = [&park, &self.root, &driver].map(|path| path.to_str().expect("UTF-8"));
         let unshare = ["unshare", "--mount", "--propagation", "private", "sh"];
-        let park = [park.to_str().expect("UTF-8"), cgroup, &root];
+        let park = [park, cgroup, root, driver];
         let process = self.host.view().start(&[&unshare[..], &park].concat(), b"");
         process.says("parked\n");
-        let (bundle, cgroup) = (self.bundle.clone(), self.host.view().path(cgroup));
-        Parked { host: self.host, id: id.to_owned(), bundle, cgroup, process }
+        let (bundle, root, cgroup) = (self.bundle.clone(), self.root.clone(), self.host.view().path(cgroup));
+        Parked { host: self.host, id: id.to_owned(), bundle, root, cgroup, process }
     }
 }
 
@@ -124,6 +146,7 @@ pub struct Parked<'h> {
     /// Its id.
     pub id: String,
     bundle: PathBuf,
+    root: PathBuf,
     cgroup: PathBuf,
     process: Running,
 }
@@ -180,10 +203,10 @@ impl Parked<'_> {
         fs::write(above, self.pid().to_string()).expect("cgroup.procs");
     }
 
-    /// Its `/dev`, as this process can open it.
-    pub fn dev(&self) -> PathBuf {
-        let root = self.bundle.join("rootfs/dev");
-        PathBuf::from(format!("/proc/{}/root", self.pid())).join(root.strip_prefix("/").expect("absolute"))
+    /// Its root, as this process can open it.
+    pub fn root(&self) -> PathBuf {
+        let root = self.root.strip_prefix("/").expect("absolute");
+        PathBuf::from(format!("/proc/{}/root", self.pid())).join(root)
     }
 
     /// What its device cgroup allows: on v1 the list, on v2 ids and names of its programs.
