@@ -20,6 +20,7 @@ use common::runtime::Runtime;
 use common::seed::{Seed, say};
 use common::strace::{self, Call, Fault, Hit, Who};
 use common::view::Cgroups;
+use common::wait::Process;
 use serde_json::Value;
 use vgpu::error::Exit;
 use vgpu::ldcache;
@@ -49,6 +50,11 @@ impl Situation {
             Self::First | Self::Takeover | Self::Again | Self::Refused => "createRuntime",
             Self::Poststop | Self::EarlyPoststop => "poststop",
         }
+    }
+
+    /// Is it a createRuntime that ends in a lease when nothing is wrong?
+    fn gives(self) -> bool {
+        matches!(self, Self::First | Self::Takeover | Self::Again)
     }
 
     /// How the hook ends when nothing is wrong.
@@ -109,6 +115,8 @@ impl<'h> Scene<'h> {
     fn replace_holder(&mut self) {
         self.parked += 1;
         let next = self.lot.park(&format!("c{}", self.parked));
+        // To be covered.
+        make_node(&next.root().join(format!("dev/nvidia{UNKNOWN}")), MAJOR, UNKNOWN);
         std::mem::replace(&mut self.holder, next).end();
     }
 
@@ -419,8 +427,22 @@ impl<'h> Scene<'h> {
             assert_eq!(self.guest.rules(), self.guest_rules);
             assert_eq!(nodes_in(&self.guest.root()), BTreeMap::new());
         }
+        if situation.gives() && end != End::Done {
+            self.ask_again();
+        }
         assert_eq!(self.host.view().mounts(), self.mounts);
         self.go_on(situation, end);
+    }
+
+    /// A hook may be listed twice, and whoever calls it again may not know that the first was killed: then it brings
+    /// everything in, or refuses what it finds half done.
+    fn ask_again(&self) {
+        let again = self.host.run_hook("createRuntime", &self.holder.created());
+        let _about = About(&again);
+        match again.code {
+            Some(0) => self.assert_complete(&self.holder),
+            code => assert_eq!(code, Some(Exit::Request as i32)),
+        }
     }
 
     /// Whatever happened, the next request is served.
@@ -590,6 +612,34 @@ fn other_gpus_stay_closed(cgroups: Cgroups) {
     assert!(is_closed(&container));
 }
 
+/// The hook and its child are killed together, after each thing that the child has brought in: then the lease stays,
+/// and the hook that is called again knows itself by what is there.
+fn both_are_killed(cgroups: Cgroups) {
+    let host = host(cgroups);
+    let mut scene = Scene::new(&host);
+    scene.replace_holder();
+    let calls = strace::calls(&host, "createRuntime", &scene.holder.created(), 0);
+    for name in ["move_mount", "symlinkat"] {
+        let made = calls.iter().filter(|call| call.who == Who::Child && call.name == name).count();
+        assert!(made > 1, "{made} {name}");
+        for nth in 1..=made {
+            scene.replace_holder();
+            let state = scene.holder.created();
+            let (mut hook, child) = strace::stopped_at(&host, "createRuntime", &state, name, nth);
+            let _about = About((name, nth));
+            let child = Process::of(child);
+            hook.kill();
+            hook.wait();
+            child.kill();
+            child.ended();
+            assert!(scene.has_lease(&scene.holder));
+            scene.ask_again();
+        }
+    }
+    assert_eq!(host.view().mounts(), scene.mounts);
+    scene.next();
+}
+
 on_v1_and_v2! {
     fn other_gpus = other_gpus_stay_closed;
     fn create_runtime_first = |cgroups| everything_fails_in_turn(cgroups, Situation::First);
@@ -598,5 +648,6 @@ on_v1_and_v2! {
     fn create_runtime_refused = |cgroups| everything_fails_in_turn(cgroups, Situation::Refused);
     fn poststop = |cgroups| everything_fails_in_turn(cgroups, Situation::Poststop);
     fn poststop_of_a_living_one = |cgroups| everything_fails_in_turn(cgroups, Situation::EarlyPoststop);
+    fn killed_together = both_are_killed;
     fn under_runc = a_real_container_has_all_or_does_not_start;
 }

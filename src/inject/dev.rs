@@ -133,8 +133,6 @@ impl<'a> Detached<'a> {
                 .or_exit(Exit::Io, || "cannot make /dev/vgpu/hidden")?;
         }
         detached::seal(&self.lease, "/dev/vgpu")?;
-        dev.make(VGPU, FileType::Directory)?;
-        dev.mount(VGPU, FileType::Directory, &self.lease)?;
         for (node, clone) in self.nodes.iter().zip(&self.clones) {
             let (directory, name) = node.name.rsplit_once('/').unwrap_or(("", &node.name));
             let below = (!directory.is_empty()).then(|| dev.directory(directory)).transpose()?;
@@ -142,14 +140,17 @@ impl<'a> Detached<'a> {
             holder.make(name, FileType::RegularFile)?;
             holder.mount(name, FileType::RegularFile, clone)?;
         }
+        dev.make(VGPU, FileType::Directory)?;
+        dev.mount(VGPU, FileType::Directory, &self.lease)?;
+        // The kernel clones nothing of a mount that is mounted nowhere.
         foreign.iter().try_for_each(|(directory, name)| self.cover(dev, directory, name))?;
         mount_id(&self.lease)
     }
 
-    /// Has an earlier call for this container done this, or begun it? (What is missing then, the read-back finds.)
-    /// Then a tmpfs that is nowhere but beneath the root is mounted at `/dev/vgpu`, with this lease.json in it, word
-    /// for word. Its mount.
-    pub fn attached(&self, dev: &Holder, container: &Place) -> Result<Option<u64>> {
+    /// Has an earlier call for this container done this, to its end? Then a tmpfs that is nowhere but beneath the root
+    /// is mounted at `/dev/vgpu`, with this lease.json in it, word for word, and every node of another GPU is covered.
+    /// Its mount.
+    pub fn attached(&self, dev: &Holder, container: &Place, foreign: &Foreign) -> Result<Option<u64>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(vgpu) = openat(&dev.fd, VGPU, flags, Mode::empty()) else { return Ok(None) };
         let mount = mount_id(&vgpu)?;
@@ -167,7 +168,8 @@ impl<'a> Detached<'a> {
         let mut text = Vec::new();
         let limit = self.lease_json.len() as u64 + 1;
         File::from(file).take(limit).read_to_end(&mut text).or_exit(Exit::Io, cannot)?;
-        Ok((text == self.lease_json.as_bytes()).then_some(mount))
+        let done = text == self.lease_json.as_bytes() && self.foreign_nodes(dev, foreign)?.is_empty();
+        Ok(done.then_some(mount))
     }
 
     /// Covers a node with an empty file that nobody may open, out of the lease's tmpfs: private and

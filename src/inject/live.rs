@@ -205,14 +205,14 @@ impl Inside<'_> {
         let own_layer = !self.read_only && self.mounts.is_writable_overlay(root_mount);
         let container = Place { root, root_mount, mounts: &self.mounts, ids: self.ids, own_layer };
         let dev = dev(&container)?;
-        let lease = match self.dev.attached(&dev, &container)? {
+        let lease = match self.dev.attached(&dev, &container, &self.foreign)? {
             Some(lease) => lease,
             None => {
-                let lease = self.dev.attach(&dev, &self.foreign)?;
                 self.files.attach(&container)?;
                 self.sockets.attach(&container)?;
                 procfs::attach(&self.procfs, &container)?;
-                lease
+                // The last, for it tells a later call that all is there.
+                self.dev.attach(&dev, &self.foreign)?
             }
         };
         self.dev.read_back(&container, lease)?;
