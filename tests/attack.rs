@@ -285,8 +285,10 @@ fn an_images_dev_that_cannot_be_written() {
     let outside = Outside::new(&host);
     for mapped in [false, true] {
         let halted = Halted::new(attacked(&host, Runtime::Runc).mapped_if(mapped).tweak(without_dev));
-        let refused =
-            |what| halted.attack(&outside, what, ()).assert_refused("mount a tmpfs at its /dev", what);
+        let refused = |what| {
+            halted.attack(&outside, what, ()).assert_refused("mount a tmpfs at its /dev", what);
+            halted.undo();
+        };
         let dev = halted.root().join("dev");
         if mapped {
             // The container's root may write there only by the rights that it has over the owner.

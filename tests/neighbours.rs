@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use vgpu::driver::{ITEMS, Kind};
 
 use common::attack::{Outcome, Outside, attacked};
-use common::bundle::bind;
+use common::bundle::{bind, without_dev};
 use common::container::{Builder, Container};
 use common::driver;
 use common::halted::Halted;
@@ -50,7 +50,8 @@ on_every_runtime! {
         let host = host(cgroups);
         for mapped in [false, true] {
             let builder = host.container(runtime).annotation("vgpu.count", "1").mapped_if(mapped);
-            let container = builder.with_driver_in_proc().build();
+            let narrow = ["/bin/sh", "-c", "umask 777; exec \"$@\"", "sh"];
+            let container = builder.hooks_under(&narrow).with_driver_in_proc().build();
             container.up().ok();
             let gpu = leased(&container);
             let of_gpu = ["information", "registry"].map(|name| format!("gpus/{}/{name}", gpu.pci));
@@ -63,6 +64,8 @@ on_every_runtime! {
             assert!(params.contains("ModifyDeviceFiles: 0\n") && params.contains("DeviceFileMode: 438\n"));
             assert!(!params.contains("ModifyDeviceFiles: 1"), "{params}");
             container.exec(&["sh", "-c", ": >/proc/driver/nvidia/params"]).fails();
+            let modes = container.exec(&["sh", "-c", "stat -c %a /proc/driver/nvidia/gpus /proc/driver/nvidia/version"]);
+            assert_eq!(modes.ok().stdout, "755\n444\n");
             container.delete_force();
         }
     }
@@ -156,10 +159,6 @@ on_every_runtime! {
 fn nodes_that_the_image_brings_are_covered() {
     let host = host(Cgroups::V1);
     host.load_graphics();
-    let without_tmpfs = |config: &mut Value| {
-        let mounts = config["mounts"].as_array_mut().expect("mounts");
-        mounts.retain(|mount| !mount["destination"].as_str().expect("a path").starts_with("/dev"));
-    };
     for runtime in [Runtime::Runc, Runtime::Crun] {
         let container = host
             .container(runtime)
@@ -171,7 +170,7 @@ fn nodes_that_the_image_brings_are_covered() {
                     make_node(&root.join(&path[1..]), major, minor);
                 }
             })
-            .tweak(without_tmpfs)
+            .tweak(without_dev)
             .build();
         container.up().ok();
         let gpu = leased(&container);

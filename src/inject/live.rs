@@ -105,7 +105,7 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         },
         files: files::Detached::new(&open.files, ids, label)?,
         sockets: sockets::Detached::new(&open.sockets)?,
-        procfs: procfs::detached(&open.told, ids, label)?,
+        procfs: procfs::Detached::new(&open.told, ids, label)?,
         mounts: entry.container.mounts()?,
         root: Root::open(entry.root)?,
         ids,
@@ -190,7 +190,7 @@ struct Inside<'a> {
     foreign: Foreign,
     files: files::Detached<'a>,
     sockets: sockets::Detached<'a>,
-    procfs: OwnedFd,
+    procfs: procfs::Detached<'a>,
     mounts: MountTable,
     root: Root,
     ids: RootIds,
@@ -208,16 +208,16 @@ impl Inside<'_> {
         let lease = match self.dev.attached(&dev, &container, &self.foreign)? {
             Some(lease) => lease,
             None => {
+                self.procfs.attach(&container)?;
                 self.files.attach(&container)?;
                 self.sockets.attach(&container)?;
-                procfs::attach(&self.procfs, &container)?;
                 // The last, for it tells a later call that all is there.
                 self.dev.attach(&dev, &self.foreign)?
             }
         };
-        self.dev.read_back(&container, lease)?;
         self.files.read_back(&container)?;
-        self.sockets.read_back(&container)
+        self.sockets.read_back(&container)?;
+        self.dev.read_back(&container, lease)
     }
 
     /// What the container's cgroup lets it open is what the lease says: the others' nodes are closed. One of its own
