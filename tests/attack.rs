@@ -522,54 +522,37 @@ fn what_is_in_the_way_of_graphics() {
 #[test]
 #[ignore = "needs root: starts containers"]
 fn the_images_own_proc() {
-    type Make<'a> = Box<dyn Fn(&Path) + 'a>;
     let host = host_with_everything();
     let outside = Outside::new(&host);
-    let driver = host.driver_root().join("proc");
-    make_dir(Path::new(&outside.path("dev/driver/nvidia")));
-    let (to_driver, aim) = (driver.to_str().expect("UTF-8").to_owned(), outside.path("dev"));
-    let with_directory = |at: &'static str, target: &str| -> Make {
-        let target = target.to_owned();
-        Box::new(move |root| {
-            make_dir(&root.join(at).join("driver/nvidia"));
-            if at != "proc" {
-                link(&root.join("proc"), &target);
-            }
-        })
-    };
-    let in_place = |make: fn(&Path)| -> Make {
-        Box::new(move |root| {
-            fs::remove_dir(root.join("proc")).expect("a directory");
-            make(&root.join("proc"));
-        })
-    };
-    let of_nvidia = |target: &str| -> Make {
-        let target = target.to_owned();
-        Box::new(move |root| {
-            make_dir(&root.join("proc/driver"));
-            link(&root.join("proc/driver/nvidia"), &target);
-        })
-    };
-    let cases: [(&str, Make, bool); 9] = [
-        ("a directory", with_directory("proc", ""), true),
-        ("a link in the image", with_directory("opt/proc", "/opt/proc"), true),
-        ("a link that climbs", with_directory("opt/proc", "../../../../../opt/proc"), true),
-        ("a link to the host", Box::new(|root| link(&root.join("proc"), &aim)), false),
-        ("a link to the driver", Box::new(|root| link(&root.join("proc"), &to_driver)), false),
-        ("an empty directory", Box::new(|_| ()), false),
-        ("a file", in_place(|proc| fs::write(proc, "").expect("a file")), false),
-        ("a link below it to the host", of_nvidia(&outside.path("dev/driver/nvidia")), false),
-        ("a link below it in the image", of_nvidia("/opt"), false),
+    let (own, hosts) = (host.driver_root().join("proc"), outside.path("dev"));
+    let (own, hosts_nvidia) = (own.to_str().expect("UTF-8"), format!("{hosts}/driver/nvidia"));
+    make_dir(Path::new(&hosts_nvidia));
+    // A directory of the image's, and a link: where, and to what.
+    let cases: [(&str, Option<(&str, &str)>, bool); 9] = [
+        ("proc/driver/nvidia", None, true),
+        ("opt/proc/driver/nvidia", Some(("proc", "/opt/proc")), true),
+        ("opt/proc/driver/nvidia", Some(("proc", "../../../../../opt/proc")), true),
+        ("opt/proc", Some(("proc", &hosts)), false),
+        ("opt/proc", Some(("proc", own)), false),
+        ("opt/proc", Some(("proc", "/bin/busybox")), false),
+        ("proc", None, false),
+        ("proc/driver", Some(("proc/driver/nvidia", &hosts_nvidia)), false),
+        ("proc/driver", Some(("proc/driver/nvidia", "/opt")), false),
     ];
-    for (what, make, told) in &cases {
-        let halted = Halted::new(attacked(&host, Runtime::Runc).furnish(make).tweak(|config| {
-            mounts(config).retain(|mount| mount["destination"] != "/proc");
-        }));
-        assert_eq!(halted.attack(&outside, what, ()), Outcome::Started, "{what}");
+    for (dir, to, told) in cases {
+        let furnish = |root: &Path| {
+            make_dir(&root.join(dir));
+            to.iter().for_each(|(at, target)| link(&root.join(at), target));
+        };
+        let without_proc =
+            |config: &mut Value| mounts(config).retain(|mount| mount["destination"] != "/proc");
+        let halted = Halted::new(attacked(&host, Runtime::Runc).furnish(furnish).tweak(without_proc));
+        let what = format!("{dir} {to:?}");
+        assert_eq!(halted.attack(&outside, &what, ()), Outcome::Started, "{what}");
         let root = halted.root().to_str().expect("UTF-8").to_owned();
         let list = halted.enter(&["chroot", &root, "/bin/find", "/proc/driver/nvidia", "-type", "f"]).stdout;
-        assert_eq!(list.contains("/params"), *told, "{what}: {list}");
-        assert_eq!(list.matches("/information").count(), usize::from(*told), "{what}: {list}");
+        assert_eq!(list.contains("/params"), told, "{what}: {list}");
+        assert_eq!(list.matches("/information").count(), usize::from(told), "{what}: {list}");
     }
 }
 
