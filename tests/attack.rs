@@ -550,7 +550,7 @@ fn the_images_own_proc() {
         let what = format!("{dir} {to:?}");
         assert_eq!(halted.attack(&outside, &what, ()), Outcome::Started, "{what}");
         let root = halted.root().to_str().expect("UTF-8").to_owned();
-        let list = halted.enter(&["chroot", &root, "/bin/find", "/proc/driver/nvidia", "-type", "f"]).stdout;
+        let list = halted.enter(&["chroot", &root, "/bin/find", "/proc/driver/nvidia/", "-type", "f"]).stdout;
         assert_eq!(list.contains("/params"), told, "{what}: {list}");
         assert_eq!(list.matches("/information").count(), usize::from(told), "{what}: {list}");
     }

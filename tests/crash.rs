@@ -196,7 +196,8 @@ fn assert_files_given(host: &Host, root: &Path) {
         (&*persistenced, &*persistenced),
         (&*fabricmanager, &*fabricmanager),
     ];
-    for (given, of_driver) in files {
+    // On a host without daemons there are no sockets.
+    for (given, of_driver) in files.iter().filter(|(_, file)| host.driver_root().join(file).exists()) {
         let paths = [root.join(given), host.driver_root().join(of_driver)];
         let [given, of_driver] = paths.map(|path| {
             let meta = fs::metadata(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -616,6 +617,8 @@ fn other_gpus_stay_closed(cgroups: Cgroups) {
 /// and the hook that is called again knows itself by what is there.
 fn both_are_killed(cgroups: Cgroups) {
     let host = host(cgroups);
+    // They would be looked at again in any case.
+    fs::remove_dir_all(host.driver_root().join("run")).expect("sockets");
     let mut scene = Scene::new(&host);
     scene.replace_holder();
     let calls = strace::calls(&host, "createRuntime", &scene.holder.created(), 0);
