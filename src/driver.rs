@@ -20,7 +20,7 @@ pub use capability::{Capabilities, Capability};
 pub use list::{ITEMS, Item};
 
 use crate::error::{Exit, OrExit, Result};
-use crate::gpu::DriverRoot;
+use crate::gpu::{DriverRoot, LinkerCache};
 use crate::trust::check_file;
 use library::Libraries;
 
@@ -82,16 +82,18 @@ impl Found {
 /// written a file; [`Exit::Io`].
 pub fn find(root: &DriverRoot, version: &str, capabilities: Capabilities) -> Result<Found> {
     let mut found = Found::default();
-    let libraries = Libraries::new(root, version, Kind::Library)?;
+    let cache = LinkerCache::of(root);
+    let libraries = Libraries::new(root, version, Kind::Library, &cache)?;
     for item in items(Kind::Library, capabilities) {
         found.add(libraries.find(item)?);
     }
     if capabilities.contains(Capability::Compat32) {
-        let libraries = Libraries::new(root, version, Kind::Library32)?;
+        let libraries = Libraries::new(root, version, Kind::Library32, &cache)?;
         for item in items(Kind::Library, capabilities) {
             found.add(libraries.find(item)?);
         }
     }
+    found.missing.extend(cache.unusable().map(str::to_owned));
     let binary_dirs = dirs::existing(root, dirs::BINARIES.map(str::to_owned))?;
     for item in items(Kind::Binary, capabilities) {
         found.add(binary(root, &binary_dirs, item.name)?);

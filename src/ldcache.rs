@@ -18,7 +18,7 @@ mod order;
 mod read;
 mod write;
 
-pub use read::parse;
+pub use read::{Table, parse};
 
 /// What [`parse`] reads at most, in bytes. A cache of 3,000 libraries has a quarter of a megabyte.
 pub const LARGEST: usize = 4 << 20;
