@@ -3,7 +3,7 @@
 //! says under which names they must appear; puts them nowhere, loads and runs nothing, writes nothing.
 //!
 //! ```text
-//!  NVIDIA_DRIVER_CAPABILITIES ──► Capabilities ──► ITEMS ──► find ──► Found: open files, and what is missing
+//!  NVIDIA_DRIVER_CAPABILITIES ──► Grant ──► Capabilities ──► ITEMS ──► find ──► Found: open files, and what is missing
 //! ```
 
 mod capability;
@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 
-pub use capability::{Capabilities, Capability};
+pub use capability::{Capabilities, Capability, Grant};
 pub use list::{ITEMS, Item};
 
 use crate::error::{Exit, OrExit, Result};

@@ -22,7 +22,7 @@ use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Lease, Offer, liveness};
 use crate::request::{self, Found, Source, Want};
 use crate::types::{DeviceNumber, GpuUuid};
-use crate::{access, inject, resolve};
+use crate::{access, inject, journal, resolve};
 
 /// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         return Ok(());
     }
     let request = found.check()?;
-    let capabilities = Capabilities::parse(bundle.env(Capabilities::VARIABLE))?;
+    let capabilities = pool.driver.asked(bundle.env(Capabilities::VARIABLE))?;
     if rootless {
         return Err(no_rootless());
     }
@@ -80,7 +80,10 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
     }
-    let files = driver::find(&host.driver, &host.inventory.driver, capabilities)?.files;
+    let found = driver::find(&host.driver, &host.inventory.driver, capabilities)?;
+    if pool.debug {
+        journal::note(&state_dir, state.id.as_str(), &found.missing);
+    }
 
     let lease = Lease {
         container: state.id.clone(),
@@ -93,7 +96,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     };
     let mut rollback = Rollback { state_dir: &state_dir, pool: &pool, granted: None, opened: None };
     let brought = grant(lease, &want, &host, &cgroups, &mut rollback).and_then(|lease| {
-        bring_in(&lease, &bundle, &rules, &host, files, &container, &cgroups, &mut rollback)
+        bring_in(&lease, &bundle, &rules, &host, found.files, &container, &cgroups, &mut rollback)
     });
     match brought {
         Ok(()) => {

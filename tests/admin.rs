@@ -474,7 +474,7 @@ fn each_exit_code_has_its_line() {
     refused(
         78,
         &format!(
-            "{pool}:3:1: unknown key \"memory\"; the keys here are state_dir, driver_root, request, policy, type, gpu"
+            "{pool}:3:1: unknown key \"memory\"; the keys here are state_dir, driver_root, debug, request, driver, policy, type, gpu"
         ),
     );
     host.write_pool(&one_vgpu(&host.gpus[0]));

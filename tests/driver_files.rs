@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use vgpu::driver::{self, Capabilities, Found, Kind};
+use vgpu::driver::{self, Capabilities, Found, Grant, Kind};
 use vgpu::error::{Error, Exit};
 use vgpu::gpu::DriverRoot;
 
@@ -181,7 +181,7 @@ impl Root {
 
     fn find(&self, capabilities: &str) -> Result<Found, Error> {
         let root = DriverRoot::open(&self.path("")).unwrap();
-        driver::find(&root, VERSION, Capabilities::parse(Some(capabilities)).unwrap())
+        driver::find(&root, VERSION, Grant::default().asked(Some(capabilities)).unwrap())
     }
 
     fn refused(&self, capabilities: &str, exit: Exit) -> String {
