@@ -53,6 +53,22 @@ pub struct DriverFile {
     pub path: String,
 }
 
+impl DriverFile {
+    /// Each capability that needs it.
+    pub fn capabilities(&self) -> Capabilities {
+        let name = self.names.first().map(String::as_str).unwrap_or_default();
+        let library = name.strip_prefix("lib").and_then(|name| name.split_once(".so.")).map(|(name, _)| name);
+        let is = |item: &&Item| match self.kind {
+            Kind::Library | Kind::Library32 => item.kind == Kind::Library && library == Some(item.name),
+            Kind::Binary | Kind::Socket => item.kind == self.kind && name == item.name,
+            Kind::Firmware => item.kind == self.kind,
+        };
+        let item = ITEMS.iter().find(is).map_or(Capabilities::ALL, |item| item.capabilities);
+        let wide = if self.kind == Kind::Library32 { &[Capability::Compat32][..] } else { &[] };
+        item.or(Capabilities::of(wide))
+    }
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Found {

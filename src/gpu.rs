@@ -100,6 +100,22 @@ pub fn load_or_discover(
     }
 }
 
+/// The same, and nothing is cached.
+///
+/// # Errors
+/// Those of [`discover`].
+pub fn load_or_look(
+    state_dir: Option<BorrowedFd<'_>>,
+    root: &DriverRoot,
+    probe: &Probe<'_>,
+) -> Result<Found> {
+    let cached = match state_dir {
+        Some(dir) => cache::load(dir, &cache::Key::read(root)?),
+        None => None,
+    };
+    cached.map_or_else(|| discover(root, probe), Ok)
+}
+
 /// Discovers anew, whatever is cached, and caches what was found.
 ///
 /// # Errors

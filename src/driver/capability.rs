@@ -89,6 +89,11 @@ impl Capabilities {
         Self(self.0 | other.0)
     }
 
+    /// Those in both.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     /// Those of the first that the second lacks.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -106,7 +111,7 @@ impl Capabilities {
 
     /// Is any one in both?
     pub fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+        !self.and(other).is_empty()
     }
 
     /// Each, in the order of [`Capability::ALL`].
