@@ -8,18 +8,18 @@ use jiff::Timestamp;
 use crate::cgroup::OwnCgroups;
 use crate::config::{self, PoolFile};
 use crate::container::Container;
-use crate::device_rule::DeviceRule;
-use crate::driver::{Capabilities, DriverFile};
+use crate::driver::Capabilities;
 use crate::error::{Error, Exit, Result};
 use crate::files;
 use crate::gpu::{self, DriverRoot, Probe};
 use crate::host::{Host, Servable, asks_for_nothing, parse_config_json, read_config_json};
 use crate::inject::live::{self, Entry};
-use crate::oci::{Bundle, State};
+use crate::oci::{Device, State};
 use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Lease, liveness};
 use crate::request::{self, Want};
-use crate::{inject, journal, resolve};
+use crate::types::DeviceNumber;
+use crate::{inject, journal};
 
 /// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,17 +59,16 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         return Err(no_rootless());
     }
 
-    let pid =
-        state.pid.ok_or_else(|| Error::new(Exit::Request, "the state on stdin names no process of the container; call the hook at createRuntime or prestart"))?;
+    let pid = state.pid.ok_or_else(no_process)?;
     let container = Container::open(pid)?;
     let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
     let driver = DriverRoot::open(&pool.driver_root)?;
     let known = gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
-    let host = Host::new(driver, known.inventory, &pool, pool_file)?;
-    let Servable { want, rules, found } = host.check(&request, capabilities, &bundle, &pool)?;
+    let mut host = Host::new(driver, known.inventory, &pool, pool_file)?;
+    let servable = host.check(&request, capabilities, &bundle, &pool)?;
     if pool.debug {
-        journal::note(&state_dir, state.id.as_str(), &found.missing);
+        journal::note(&state_dir, state.id.as_str(), &servable.found.missing);
     }
 
     let lease = Lease {
@@ -82,9 +81,8 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         vgpus: Vec::new(),
     };
     let mut rollback = Rollback { state_dir: &state_dir, pool: &pool, granted: None, opened: None };
-    let brought = grant(lease, &want, &host, &cgroups, &mut rollback).and_then(|lease| {
-        bring_in(&lease, &bundle, &rules, &host, found.files, &container, &cgroups, &mut rollback)
-    });
+    let brought = grant(lease, &servable.want, &host, &cgroups, &mut rollback)
+        .and_then(|lease| bring_in(&lease, servable, &host, &container, &cgroups, &mut rollback));
     match brought {
         Ok(()) => {
             rollback.keep_all();
@@ -128,6 +126,11 @@ fn no_rootless() -> Error {
     Error::new(Exit::Request, message)
 }
 
+fn no_process() -> Error {
+    let message = "the state on stdin names no process of the container";
+    Error::new(Exit::Request, message).remedy("call the hook at createRuntime or prestart")
+}
+
 /// Records the container's lease: the one it has when it is asked for again, else a new one.
 fn grant(
     lease: Lease,
@@ -150,27 +153,32 @@ fn grant(
 }
 
 /// Brings what is behind a lease into the container.
-#[expect(clippy::too_many_arguments, reason = "each is a step's result, and only this file knows the steps")]
 fn bring_in<'a>(
     lease: &Lease,
-    bundle: &Bundle,
-    rules: &[DeviceRule],
+    servable: Servable,
     host: &Host,
-    files: Vec<DriverFile>,
     container: &Container,
     cgroups: &'a OwnCgroups,
     rollback: &mut Rollback<'a>,
 ) -> Result<()> {
     let allow_other_access = rollback.pool.policy.allow_other_access;
-    let plan = resolve::plan(lease, &host.inventory, &host.majors, &files)?;
-    let open = live::open(plan, &host.driver, host.majors, files)?;
-    let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), rules)?);
+    let plan = host.plan(lease, &servable)?;
+    let Servable { bundle, rules, found, .. } = servable;
+    let open = live::open(plan, &host.driver, host.majors, found.files)?;
+    let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), &rules)?);
     let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };
     let birth = inject::confine(cgroups, allowed, &others)?;
-    let root = bundle.root(&lease.bundle)?;
-    let mount_label = bundle.mount_label();
-    let read_only = bundle.root_is_read_only();
-    live::inject(&open, &Entry { container, root: &root, read_only, mount_label, birth, allow_other_access })
+    let given: Vec<DeviceNumber> = bundle.devices().iter().filter_map(Device::number).collect();
+    let entry = Entry {
+        container,
+        root: &bundle.root(&lease.bundle)?,
+        read_only: bundle.root_is_read_only(),
+        mount_label: bundle.mount_label(),
+        birth,
+        allow_other_access,
+        given: &given,
+    };
+    live::inject(&open, &entry)
 }
 
 /// What has been done so far, undone when the hook fails, by an error or a panic.

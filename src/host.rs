@@ -9,12 +9,13 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::config::{self, PoolFile, Table};
 use crate::device_rule::DeviceRule;
-use crate::driver::{self, Capabilities};
+use crate::driver::{self, Capabilities, Capability};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::{DriverRoot, Inventory, Majors};
+use crate::gpu::{DriverRoot, DrmNode, Inventory, Majors, drm_nodes};
 use crate::oci::Bundle;
-use crate::pool::Offer;
+use crate::pool::{Lease, Offer};
 use crate::request::{self, Request, Want};
+use crate::resolve::{self, Plan};
 use crate::types::{DeviceNumber, GpuUuid};
 use crate::{access, files};
 
@@ -58,6 +59,8 @@ pub struct Host {
     pub majors: Majors,
     /// The physical GPUs.
     pub inventory: Inventory,
+    /// Their nodes of graphics, where anybody asks for them.
+    drm: Vec<DrmNode>,
     /// The virtual ones cut from them.
     pub table: Table,
     /// GPUs that cannot be used now.
@@ -66,12 +69,16 @@ pub struct Host {
 
 /// A request that this host could serve, if vGPUs are free.
 #[derive(Debug)]
-pub struct Servable {
+pub struct Servable<'a> {
+    /// What it came in.
+    pub bundle: &'a Bundle<'a>,
     /// What the pool is asked for.
     pub want: Want,
     /// What the engine itself lets the container open.
     pub rules: Vec<DeviceRule>,
-    /// The driver's files for its capabilities.
+    /// What it needs the driver for.
+    pub capabilities: Capabilities,
+    /// The driver's files for that.
     pub found: driver::Found,
 }
 
@@ -81,7 +88,7 @@ impl Host {
         let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
         let checks = inventory.check(&driver);
         let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
-        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
+        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, drm: Vec::new(), table, unusable })
     }
 
     /// Holds a request against the host, as far as neither the pool nor the created container matter.
@@ -89,13 +96,13 @@ impl Host {
     /// # Errors
     /// [`Exit::Request`] for one that this host never serves, or in a bundle that gives other ways to a GPU; those of
     /// [`driver::find`].
-    pub fn check(
-        &self,
+    pub fn check<'a>(
+        &mut self,
         request: &Request,
         capabilities: Capabilities,
-        bundle: &Bundle,
+        bundle: &'a Bundle<'a>,
         pool: &PoolFile,
-    ) -> Result<Servable> {
+    ) -> Result<Servable<'a>> {
         let want = request.want(&pool.request, &self.offered(pool))?;
         let rules = bundle.device_rules()?;
         if bundle.joins_mount_namespace() {
@@ -103,11 +110,29 @@ impl Host {
             let remedy = "give it one of its own (linux.namespaces)";
             return Err(Error::new(Exit::Request, message).remedy(remedy));
         }
+        if capabilities.contains(Capability::Graphics) || access::concerns_graphics(bundle, &rules) {
+            self.drm = drm_nodes(&self.driver, self.inventory.gpus.iter().map(|gpu| gpu.pci))?;
+        }
         if !pool.policy.allow_other_access {
             access::check(bundle, &rules, &self.majors, &self.numbers())?;
         }
         let found = driver::find(&self.driver, &self.inventory.driver, capabilities)?;
-        Ok(Servable { want, rules, found })
+        Ok(Servable { bundle, want, rules, capabilities, found })
+    }
+
+    /// Everything that goes into the container, once it has a lease.
+    ///
+    /// # Errors
+    /// Those of [`resolve::plan`].
+    pub fn plan(&self, lease: &Lease, servable: &Servable) -> Result<Plan> {
+        let asks = |capability| servable.capabilities.contains(capability);
+        let driver = resolve::Driver {
+            majors: &self.majors,
+            files: &servable.found.files,
+            drm: if asks(Capability::Graphics) { &self.drm } else { &[] },
+            display: asks(Capability::Display),
+        };
+        resolve::plan(lease, &self.inventory, &driver)
     }
 
     /// What there is to give.
@@ -132,6 +157,7 @@ impl Host {
     /// The same without those that were leased.
     pub fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
         let all = (0..=255).map(|minor| DeviceNumber { major: self.majors.nvidia, minor });
+        let all = all.chain(self.drm.iter().map(|node| node.number));
         all.filter(|number| !leased.contains(number)).collect()
     }
 }

@@ -2,15 +2,14 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use common::command::Output;
 use common::container::{Builder, Container};
 use common::driver;
-use common::host::{DRIVER, Host};
+use common::host::{DRIVER, Gpu, Host};
 use common::leases::{asking, assert_refused, host_with_one_vgpu};
 use common::runtime::{Runtime, WITH_BUNDLE};
 use common::snapshot::Snapshot;
@@ -45,43 +44,66 @@ fn text<'v>(of: &'v Value, key: &str) -> &'v str {
     of[key].as_str().unwrap_or_else(|| panic!("no {key}: {of}"))
 }
 
-/// What a plan says there is: each path of a file with its device and inode, each link with its target.
+/// What a plan says there is: each path of a file or socket with its device and inode, each link with its target.
 fn files(plan: &Value) -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([("/usr/local/nvidia/lib".to_owned(), "lib64".to_owned())]);
-    for file in list(plan, "files") {
-        let (path, meta) =
-            (Path::new(text(file, "path")), fs::metadata(text(file, "source")).expect("a source"));
-        files.insert(text(file, "path").to_owned(), format!("{}:{}", meta.dev(), meta.ino()));
-        let name = path.file_name().expect("a name").to_string_lossy();
-        for link in list(file, "links") {
-            let link = path.with_file_name(link.as_str().expect("a name"));
-            files.insert(link.to_str().expect("UTF-8").to_owned(), name.clone().into_owned());
+    for file in list(plan, "files").iter().chain(list(plan, "sockets")) {
+        let (path, meta) = (text(file, "path"), fs::metadata(text(file, "source")).expect("a source"));
+        files.insert(path.to_owned(), format!("{}:{}", meta.dev(), meta.ino()));
+        let (dir, name) = path.rsplit_once('/').expect("a path");
+        for link in file["links"].as_array().into_iter().flatten() {
+            let link = link.as_str().expect("a path");
+            let target = if link.starts_with(dir) { name } else { path };
+            files.insert(link.to_owned(), target.to_owned());
         }
     }
     files
 }
 
 /// The same as it is in a container.
-const LOOK: &str = "find /usr/local/nvidia -type f -exec stat -c '%n %d:%i' {} + && \
-     find /usr/local/nvidia -type l | while read link; do echo $link $(readlink $link); done";
+const LOOK: &str = "all='/usr/local/nvidia /usr/share /etc /run'; find $all -type f -links +0 | while read file; do \
+     grep -q \" $file \" /proc/self/mountinfo && stat -c '%n %d:%i' $file; done; \
+     find $all -type s -exec stat -c '%n %d:%i' {} + ; \
+     find $all -type l | while read link; do echo $link $(readlink $link); done";
 
-/// What was planned is what the container then has: nodes with their numbers, vGPUs, files and links.
+/// What a plan or a probe says of nodes.
+fn nodes(nodes: &[Value]) -> BTreeMap<String, (u32, u32)> {
+    let number = |node: &Value, key| node[key].as_u64().expect("a number") as u32;
+    nodes
+        .iter()
+        .map(|node| (text(node, "path").to_owned(), (number(node, "major"), number(node, "minor"))))
+        .collect()
+}
+
+/// The nodes in a container's `/dev/dri`.
+const GRAPHICS: &str = "for node in /dev/dri/*; do stat -c '%n %t %T' $node; done";
+
+fn graphics(looked: &str) -> impl Iterator<Item = (String, (u32, u32))> {
+    let hex = |text| u32::from_str_radix(text, 16).expect("a number");
+    let words = looked.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    words.map(move |words| (words[0].to_owned(), (hex(words[1]), hex(words[2]))))
+}
+
+/// What was planned is what the container then has: nodes with their numbers, vGPUs, files, links, sockets.
 #[test]
 #[ignore = "needs root: starts containers"]
 fn what_is_planned_is_what_is_there() {
     for (cgroups, runtime) in WITH_BUNDLE {
-        let host = host(cgroups);
+        let host = Host::builder(cgroups).gpus(Gpu::several(3)).nvml().build();
+        driver::install_all(&host.driver_root(), DRIVER);
+        host.load_graphics();
         // The pool is not as at first.
         asking(&host, runtime).build().up().ok();
         let container =
             asking(&host, runtime).annotation("vgpu.count", "2").annotation("vgpu.memory", "1GiB");
-        let container = container.env("NVIDIA_DRIVER_CAPABILITIES", "utility,video,compat32").build();
+        let container = container.env("NVIDIA_DRIVER_CAPABILITIES", "all").with_driver_in_proc().build();
         let plan = parsed(of_bundle(&container, &["--json"]).ok());
         for (file, capabilities) in [
             (format!("lib64/libcuda.so.{DRIVER}"), json!(["compute"])),
             (format!("lib64/libnvcuvid.so.{DRIVER}"), json!(["video"])),
             (format!("lib32/libnvidia-ml.so.{DRIVER}"), json!(["utility", "compat32"])),
             ("bin/nvidia-cuda-mps-control".to_owned(), json!(["compute"])),
+            ("share/nvidia_icd.json".to_owned(), json!(["graphics"])),
         ] {
             let path = format!("/usr/local/nvidia/{file}");
             let planned = list(&plan, "files").iter().find(|file| file["path"] == path).expect("a file");
@@ -90,11 +112,16 @@ fn what_is_planned_is_what_is_there() {
         container.up().ok();
 
         let sees = container.probe(&[]);
-        let number = |node: &Value, key| node[key].as_u64().expect("a number") as u32;
-        let nodes = list(&plan, "nodes").iter();
-        let nodes =
-            nodes.map(|node| (text(node, "path").to_owned(), (number(node, "major"), number(node, "minor"))));
-        assert_eq!(nodes.collect::<BTreeMap<_, _>>(), sees.nodes, "{runtime:?}");
+        let look = |look| container.exec(&["sh", "-c", look]).ok().stdout;
+        let mut has = sees.nodes;
+        has.extend(graphics(&look(GRAPHICS)));
+        assert_eq!(nodes(list(&plan, "nodes")), has, "{runtime:?}");
+        let others = nodes(list(&plan, "closed"));
+        assert!(others.len() == 3 && others.keys().all(|path| !has.contains_key(path)), "{others:?}");
+        let proc = look("find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1");
+        let told: BTreeSet<_> =
+            list(&plan, "proc").iter().map(|path| path.as_str().expect("a path")).collect();
+        assert_eq!(told, proc.lines().collect(), "{runtime:?}");
         let lease = sees.lease.expect("a lease");
         for (planned, leased) in list(&plan, "vgpus").iter().zip(list(&lease, "vgpus")) {
             for key in ["id", "type", "memory", "compute", "uuid", "device"] {
@@ -102,7 +129,7 @@ fn what_is_planned_is_what_is_there() {
             }
         }
         assert_eq!(list(&plan, "vgpus").len(), list(&lease, "vgpus").len());
-        let there = container.exec(&["sh", "-c", LOOK]).ok().stdout;
+        let there = look(LOOK);
         let there = there.lines().map(|line| line.split_once(' ').expect("two words"));
         let there: BTreeMap<_, _> = there.map(|(path, is)| (path.to_owned(), is.to_owned())).collect();
         assert_eq!(files(&plan), there, "{runtime:?}");
@@ -138,12 +165,15 @@ fn json_has_the_promised_shape() {
                 node("/dev/nvidia-uvm", host.uvm_major(), 0),
                 node(&gpu.node(), 195, gpu.minor),
             ],
+            "closed": [node(&host.gpus[1].node(), 195, host.gpus[1].minor)],
             "files": [{
                 "path": format!("/usr/local/nvidia/lib64/{library}"),
-                "links": ["libnvidia-ml.so.1", "libnvidia-ml.so"],
+                "links": ["/usr/local/nvidia/lib64/libnvidia-ml.so.1", "/usr/local/nvidia/lib64/libnvidia-ml.so"],
                 "source": root.join(driver::LIBRARIES).join(&library),
                 "capabilities": ["utility"],
             }],
+            "sockets": [],
+            "proc": [format!("/proc/driver/nvidia/gpus/{}", gpu.pci)],
             "missing": null,
         })
     );

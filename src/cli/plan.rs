@@ -21,7 +21,7 @@ use crate::oci::Bundle;
 use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Held, Lease, liveness};
 use crate::request::{self, Request, Source};
-use crate::resolve::{self, File, Node};
+use crate::resolve::{File, Node, Plan, Socket};
 use crate::types::{Bytes, Count, DeviceNumber, GpuUuid, PciAddress, TypeName, VgpuId};
 
 /// Where the driver's files are in a container.
@@ -70,7 +70,12 @@ struct Report {
     capabilities: Vec<&'static str>,
     vgpus: Vec<VgpuReport>,
     nodes: Vec<NodeReport>,
+    /// Nodes of the host's other GPUs, unless pool.toml lets it have these by other ways.
+    closed: Vec<NodeReport>,
     files: Vec<FileReport>,
+    sockets: Vec<SocketReport>,
+    /// What is left of `/proc/driver/nvidia/gpus`.
+    proc: Vec<String>,
     /// What is not there and not needed, a line each.
     missing: Vec<String>,
     /// Another way to a GPU, which pool.toml lets the container have.
@@ -110,11 +115,17 @@ struct NodeReport {
 #[derive(Debug, Serialize)]
 struct FileReport {
     path: String,
-    /// More names for it in the same directory.
+    /// Paths of links to it.
     links: Vec<String>,
     source: String,
     /// Each of those that the container has and that need it.
     capabilities: Vec<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct SocketReport {
+    path: String,
+    source: String,
 }
 
 /// What `--json` prints for a container that a hook leaves as it is.
@@ -177,24 +188,24 @@ impl Report {
         let state_dir = StateDir::open(&pool.state_dir)?;
         let driver = DriverRoot::open(&pool.driver_root)?;
         let known = gpu::load_or_look(state_dir.as_ref().map(StateDir::fd), &driver, &Probe::default())?;
-        let host = Host::new(driver, known.inventory, pool, pool_file)?;
-        let Servable { want, rules, found } = host.check(request, *capabilities, bundle, pool)?;
+        let mut host = Host::new(driver, known.inventory, pool, pool_file)?;
+        let servable = host.check(request, *capabilities, bundle, pool)?;
         let mut leases = state_dir.map_or(Ok(Vec::new()), |dir| dir.peek())?;
         let remove_dead = |leases: &mut Vec<Lease>| liveness::remove_dead(leases).map(|_| ());
-        let offer = host.offer(pool);
         let (Given::New(lease) | Given::Again(lease)) =
-            pool::give(&mut leases, stand_in(*dir)?, &want, &offer, remove_dead)?;
-        let plan = resolve::plan(&lease, &host.inventory, &host.majors, &found.files)?;
+            pool::give(&mut leases, stand_in(*dir)?, &servable.want, &host.offer(pool), remove_dead)?;
+        let plan = host.plan(&lease, &servable)?;
+        let Servable { rules, found, .. } = servable;
         let file = |file: &File| file_report(file, &found.files, &host.driver, *capabilities);
         let files = plan.files.iter().map(file).collect();
-        let planned = plan.nodes.clone();
+        let Plan { nodes, others, sockets, gpus, .. } = plan.clone();
         let open = live::open(plan, &host.driver, host.majors, found.files)?;
         if let Some(dir) = dir {
             bundle.root(dir)?;
         }
 
         let (nodes, absent): (Vec<_>, Vec<_>) =
-            planned.into_iter().partition(|node| open.numbers().contains(&node.number));
+            nodes.into_iter().partition(|node| open.numbers().contains(&node.number));
         let not_there =
             |node: &Node| format!("{} is not there", host.driver.shown(format!("dev/{}", node.name)));
         let vgpu = |held| vgpu_report(held, &host.inventory.gpus);
@@ -210,7 +221,10 @@ impl Report {
             capabilities: words(*capabilities),
             vgpus: lease.vgpus.iter().filter_map(vgpu).collect(),
             nodes: nodes.iter().map(node_report).collect(),
+            closed: others.iter().filter(|_| !pool.policy.allow_other_access).map(node_report).collect(),
             files,
+            sockets: sockets.iter().map(|socket| socket_report(socket, &host.driver)).collect(),
+            proc: gpus.iter().map(|pci| format!("/proc/driver/nvidia/gpus/{pci}")).collect(),
             missing: absent.iter().map(not_there).chain(found.missing).collect(),
             other_access: access::other_way(bundle, &rules, &host.majors, &host.numbers()),
         })
@@ -257,12 +271,18 @@ fn file_report(
     capabilities: Capabilities,
 ) -> FileReport {
     let needs = found.iter().find(|found| found.path == file.source).map(DriverFile::capabilities);
+    let in_dir = |name: &String| format!("{PLACE}/{}/{name}", file.dir.as_str());
+    let elsewhere = file.link_at.iter().map(|path| format!("/{path}"));
     FileReport {
-        path: format!("{PLACE}/{}/{}", file.dir.as_str(), file.name),
-        links: file.links.clone(),
+        path: in_dir(&file.name),
+        links: file.links.iter().map(in_dir).chain(elsewhere).collect(),
         source: driver.shown(&file.source).to_string(),
         capabilities: words(needs.unwrap_or(capabilities).and(capabilities)),
     }
+}
+
+fn socket_report(socket: &Socket, driver: &DriverRoot) -> SocketReport {
+    SocketReport { path: format!("/{}", socket.path), source: driver.shown(&socket.source).to_string() }
 }
 
 fn words(capabilities: Capabilities) -> Vec<&'static str> {
@@ -297,17 +317,31 @@ impl Report {
             [virtual_gpu, memory, compute, "on".to_owned()].into_iter().chain(real).collect()
         };
         columns(out, self.vgpus.iter().map(vgpu).collect())?;
+        let node = |node: &NodeReport| vec![node.path.clone(), node.number.to_string()];
         writeln!(out, "device nodes")?;
-        columns(
-            out,
-            self.nodes.iter().map(|node| vec![node.path.clone(), node.number.to_string()]).collect(),
-        )?;
+        columns(out, self.nodes.iter().map(node).collect())?;
         writeln!(out, "files of driver {} for {}", self.driver, self.capabilities.join(","))?;
         let file = |file: &FileReport| {
             let FileReport { path, links, source, capabilities } = file;
+            // Links beside the file by their names alone.
+            let beside = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+            let short = |link: &String| {
+                let name = link.strip_prefix(beside).and_then(|rest| rest.strip_prefix('/'));
+                name.unwrap_or(link).to_owned()
+            };
+            let links: Vec<String> = links.iter().map(short).collect();
             vec![path.clone(), format!("from {source}"), capabilities.join(","), links.join(" ")]
         };
         columns(out, self.files.iter().map(file).collect())?;
+        if !self.sockets.is_empty() {
+            let socket = |socket: &SocketReport| vec![socket.path.clone(), format!("from {}", socket.source)];
+            writeln!(out, "sockets of its daemons")?;
+            columns(out, self.sockets.iter().map(socket).collect())?;
+        }
+        if !self.closed.is_empty() {
+            writeln!(out, "closed to it, and not in its /proc/driver/nvidia: other GPUs")?;
+            columns(out, self.closed.iter().map(node).collect())?;
+        }
         if !self.missing.is_empty() {
             writeln!(out, "not there, and not needed")?;
             columns(out, self.missing.iter().map(|line| vec![line.clone()]).collect())?;

@@ -102,7 +102,7 @@ impl<'r> Libraries<'r> {
                 let shown = || self.root.shown(&path);
                 let soname = soname.or_exit(Exit::Io, || format!("cannot read {}", shown()))?;
                 let names = names(file, soname, item.links).map_err(|name| no_name(&name, shown()))?;
-                Ok(Some(DriverFile { fd, kind: self.kind, names, path }))
+                Ok(Some(DriverFile { fd, kind: self.kind, names, path, link_at: None }))
             }
         }
     }
