@@ -29,7 +29,7 @@ use crate::types::{Bytes, GpuUuid, PciAddress};
 
 pub use check::Unusable;
 pub use drm::{DRM_MAJOR, DrmNode, drm_nodes};
-pub use linker::{LinkerCache, own_flags};
+pub use linker::LinkerCache;
 pub use probe::{PROBE_ARGS, PROBE_LIMIT, Probe, answer_probe};
 pub use procfs::Majors;
 pub use root::{DriverRoot, library_dirs};

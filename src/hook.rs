@@ -1,5 +1,5 @@
 //! What a container runtime calls: createRuntime (or prestart) before a container's program starts, and
-//! poststop after it ended. Only this file knows the order of the steps.
+//! poststop after it ended. Only this file knows the order of the steps; `vgpu plan` follows it up to the container.
 
 use std::path::Path;
 

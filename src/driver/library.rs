@@ -9,7 +9,7 @@ use rustix::fs::OFlags;
 use super::{DriverFile, FileOrWhy, Item, Kind, dirs, open};
 use crate::elf::{Class, Elf, Machine};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::{DriverRoot, LinkerCache, own_flags};
+use crate::gpu::{DriverRoot, LinkerCache};
 use crate::ldcache::flags;
 use crate::trust::check_file;
 
@@ -179,7 +179,7 @@ fn architecture(kind: Kind) -> (Class, Machine) {
 
 /// How the linker cache marks the libraries of a kind.
 fn cache_flags(kind: Kind) -> i32 {
-    if kind == Kind::Library32 { flags::I386 } else { own_flags() }
+    if kind == Kind::Library32 { flags::I386 } else { flags::NATIVE }
 }
 
 /// `550.54.15` for `libcuda.so.550.54.15`; nothing for `libcuda.so.1`.

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::DriverRoot;
-use crate::ldcache::{self, Table, flags};
+use crate::ldcache::{self, Table};
 use crate::trust::check_file;
 
 /// Relative to the driver's root.
@@ -38,7 +38,7 @@ impl<'r> LinkerCache<'r> {
     }
 
     /// Where a linker would find the libraries whose names begin so, its first choice first, relative to the root.
-    /// `flags` are those of [`ldcache::flags`]. What is there may be a link, or of another version, or gone.
+    /// `flags` is one of [`ldcache::flags`]. What is there may be a link, or of another version, or gone.
     pub fn paths(&self, begins: &str, flags: i32) -> Vec<String> {
         let Ok(bytes) = self.read.get_or_init(|| read(self.root)) else { return Vec::new() };
         let Ok(table) = Table::find(bytes) else { return Vec::new() };
@@ -74,9 +74,4 @@ fn all(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(USUAL);
     file.take(ldcache::LARGEST as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// How the linker cache marks the libraries of this machine's own programs.
-pub const fn own_flags() -> i32 {
-    if cfg!(target_arch = "aarch64") { flags::AARCH64 } else { flags::X86_64 }
 }

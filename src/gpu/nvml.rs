@@ -11,9 +11,9 @@ use nvml_wrapper::{Device, Nvml};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::linker::{LinkerCache, own_flags};
-use super::{DriverRoot, Gpu, Listed, library_dirs};
+use super::{DriverRoot, Gpu, LinkerCache, Listed, library_dirs};
 use crate::error::{Exit, OrExit, Result, quoted};
+use crate::ldcache::flags;
 use crate::trust::check_file;
 use crate::types::{Bytes, PciAddress};
 
@@ -36,7 +36,7 @@ impl Library {
                 return Ok(Some(library));
             }
         }
-        let cached = LinkerCache::of(root).paths(NAME, own_flags());
+        let cached = LinkerCache::of(root).paths(NAME, flags::NATIVE);
         cached.iter().find_map(|path| Self::at(root, path).transpose()).transpose()
     }
 
