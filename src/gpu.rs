@@ -16,14 +16,14 @@ mod probe;
 mod procfs;
 mod root;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Result};
-use crate::types::{Bytes, GpuUuid, PciAddress};
+use crate::types::{Bytes, DeviceNumber, GpuUuid, MigInstance, MigProfile, MigUuid, PciAddress};
 
 pub use check::Unusable;
 pub use probe::{PROBE_ARGS, PROBE_LIMIT, Probe, answer_probe};
@@ -40,6 +40,45 @@ pub struct Inventory {
     pub driver: String,
     /// The GPUs.
     pub gpus: Vec<Gpu>,
+    /// Capability nodes of MIG; none where no GPU is in MIG mode.
+    #[serde(default, skip_serializing_if = "Capabilities::is_empty")]
+    pub capabilities: Capabilities,
+}
+
+impl Inventory {
+    /// The numbers of all nodes that can make a GPU reachable, those of GPUs and MIG devices included that are not
+    /// in the inventory: NVML left them out, or they came later.
+    pub fn numbers(&self, majors: &Majors) -> impl Iterator<Item = DeviceNumber> {
+        let gpus = (0..=255).map(|minor| DeviceNumber { major: majors.nvidia, minor });
+        let caps = majors
+            .caps
+            .into_iter()
+            .flat_map(|major| (1..=self.capabilities.last).map(move |minor| DeviceNumber { major, minor }));
+        gpus.chain(caps)
+    }
+
+    /// A MIG device of a GPU, if it is there.
+    pub fn mig_device(&self, gpu: &GpuUuid, uuid: &MigUuid) -> Option<&MigDevice> {
+        let gpu = self.gpus.iter().find(|one| one.uuid == *gpu)?;
+        gpu.mig.iter().flatten().find(|device| device.uuid == *uuid)
+    }
+}
+
+/// The driver's capabilities that concern MIG: whoever may open the node of one, `/dev/nvidia-caps/nvidia-cap<minor>`,
+/// has it. (So has whoever has CAP_SYS_ADMIN: MIG User Guide, "Device Nodes and Capabilities".)
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// The minors of those that there are: `gpu0/gi1` and `gpu0/gi1/ci0`, where the number after `gpu` is the device
+    /// minor, and `config` and `monitor`, by which instances are made and watched.
+    pub minors: BTreeMap<String, u32>,
+    /// The largest minor that an instance can have on a GPU that is in MIG mode, whether or not it is there.
+    pub last: u32,
+}
+
+impl Capabilities {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// One physical GPU.
@@ -55,6 +94,23 @@ pub struct Gpu {
     pub name: String,
     /// Total memory; unknown without NVML.
     pub memory: Option<Bytes>,
+    /// Its MIG devices; `None` where it is not in MIG mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<Vec<MigDevice>>,
+}
+
+/// A MIG device: a compute instance, on a GPU in MIG mode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MigDevice {
+    /// What identifies it.
+    pub uuid: MigUuid,
+    /// Where it is on its GPU.
+    #[serde(flatten)]
+    pub instance: MigInstance,
+    /// What it is.
+    pub profile: MigProfile,
+    /// Its memory, shared with the other compute instances of its GPU instance.
+    pub memory: Bytes,
 }
 
 impl Gpu {
@@ -137,12 +193,11 @@ pub fn discover(root: &DriverRoot, probe: &Probe<'_>) -> Result<Found> {
         Some(library) => with_unlisted(probe.run(library, &driver)?, procfs::addresses(root)?),
         None => from_procfs(root)?,
     };
-    Ok(sorted(driver, listed))
-}
-
-fn sorted(driver: String, Listed { mut gpus, left_out }: Listed) -> Found {
+    let Listed { mut gpus, left_out } = listed;
     gpus.sort_by_key(|gpu| gpu.pci);
-    Found { inventory: Inventory { driver, gpus }, warnings: left_out }
+    let in_mig_mode = |gpu: &Gpu| gpu.mig.is_some().then_some(gpu.minor);
+    let capabilities = procfs::capabilities(root, &gpus.iter().filter_map(in_mig_mode).collect::<Vec<_>>())?;
+    Ok(Found { inventory: Inventory { driver, gpus, capabilities }, warnings: left_out })
 }
 
 /// Names the GPUs that the driver has and NVML does not give: lost, excluded or broken ones. NVML
@@ -159,13 +214,25 @@ fn with_unlisted(mut listed: Listed, addresses: Vec<PciAddress>) -> Listed {
 /// The inventory without NVML: all but memory.
 fn from_procfs(root: &DriverRoot) -> Result<Listed> {
     let mut listed = Listed::default();
+    let instances = procfs::mig_devices(root)?;
     for pci in procfs::addresses(root)? {
         match procfs::information(root, pci)? {
             Err(reason) => listed.left_out.push(format!("GPU {pci} is left out: {reason}")),
             Ok(known) if known.excluded => {
                 listed.left_out.push(format!("GPU {pci} is left out: the driver was told to exclude it"));
             }
-            Ok(known) => listed.gpus.push(known.into_gpu(pci)?),
+            Ok(known) => {
+                let mut gpu = known.into_gpu(pci)?;
+                let its = format!("gpu{}/", gpu.minor);
+                if instances.iter().any(|name| name.starts_with(&its)) {
+                    gpu.mig = Some(Vec::new());
+                    listed.left_out.push(format!(
+                        "the MIG devices of GPU {pci} are left out: their UUIDs and profiles are NVML's to say, and \
+                         there is no NVML library"
+                    ));
+                }
+                listed.gpus.push(gpu);
+            }
         }
     }
     Ok(listed)
@@ -183,7 +250,7 @@ impl procfs::Information {
             )
         };
         let uuid = self.uuid.ok_or_else(unknown)?;
-        Ok(Gpu { uuid, pci, minor: self.minor, name: self.model, memory: None })
+        Ok(Gpu { uuid, pci, minor: self.minor, name: self.model, memory: None, mig: None })
     }
 }
 
@@ -200,6 +267,7 @@ mod tests {
             minor: 0,
             name: "x".into(),
             memory: None,
+            mig: None,
         };
         let listed = with_unlisted(Listed { gpus: vec![gpu], left_out: vec![] }, pci);
         assert_eq!(listed.left_out.len(), 1);

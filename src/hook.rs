@@ -71,7 +71,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
     let host = Host::look(&pool, pool_file, &state_dir)?;
-    let want = request.want(&pool.request, &host.offered(&pool))?;
+    let want = request.want(&pool.request, &pool.offered(&host.table))?;
     let rules = bundle.device_rules()?;
     if bundle.joins_mount_namespace() {
         let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
@@ -183,14 +183,6 @@ impl Host {
         Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
     }
 
-    /// The types that some GPU here is cut into.
-    fn offered<'a>(&self, pool: &'a PoolFile) -> Vec<&'a config::VgpuType> {
-        let cut = |kind: &config::VgpuType| {
-            self.table.gpus.iter().flat_map(|gpu| &gpu.vgpus).any(|vgpu| vgpu.id.kind == kind.name)
-        };
-        pool.types.iter().filter(|kind| cut(kind)).collect()
-    }
-
     /// The numbers of all nodes that can make a GPU reachable, those of GPUs included that the inventory does
     /// not have: NVML left them out, or they came later.
     fn numbers(&self) -> Vec<DeviceNumber> {
@@ -199,8 +191,7 @@ impl Host {
 
     /// The same without those that were leased.
     fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
-        let all = (0..=255).map(|minor| DeviceNumber { major: self.majors.nvidia, minor });
-        all.filter(|number| !leased.contains(number)).collect()
+        self.inventory.numbers(&self.majors).filter(|number| !leased.contains(number)).collect()
     }
 }
 

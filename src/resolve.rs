@@ -6,22 +6,41 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::driver::{DriverFile, Kind};
-use crate::error::{Error, Exit, Result};
-use crate::gpu::{Inventory, Majors};
-use crate::pool::Lease;
-use crate::types::{ContainerId, DeviceNumber, GpuUuid, VgpuId};
+use crate::error::{Error, Exit, OrExit, Result};
+use crate::gpu::{Gpu, Inventory, Majors, MigDevice};
+use crate::pool::{Held, Lease};
+use crate::types::{ContainerId, DeviceNumber, GpuUuid, MigInstance, MigProfile, MigUuid, Percent, VgpuId};
 
 /// Everything that goes into one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The nodes it gets in `/dev`, each under the name that it has below the driver root's `dev/`.
     pub nodes: Vec<Node>,
-    /// The numbers of the host's other GPUs, which must stay closed to it.
+    /// The nodes of the host's other GPUs and MIG devices, which must stay closed to it.
     pub others: Vec<Node>,
+    /// The MIG devices among what was leased.
+    pub mig: Vec<MigAccess>,
     /// The driver's files that it gets below `/usr/local/nvidia`.
     pub files: Vec<File>,
     /// What `/dev/vgpu/lease.json` says.
     pub lease_json: String,
+}
+
+/// A MIG device that a container may use, as the driver names it below `/proc/driver/nvidia/capabilities`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MigAccess {
+    /// Its GPU's device minor.
+    pub gpu: u32,
+    /// Where it is on that GPU.
+    pub instance: MigInstance,
+}
+
+impl MigAccess {
+    /// Its capabilities: of the GPU instance, `gpu0/gi1`, and of the compute instance, `gpu0/gi1/ci0`.
+    fn capabilities(&self) -> [String; 2] {
+        let Self { gpu, instance: MigInstance { gi, ci } } = self;
+        [format!("gpu{gpu}/gi{gi}"), format!("gpu{gpu}/gi{gi}/ci{ci}")]
+    }
 }
 
 /// A device node of the driver.
@@ -42,6 +61,10 @@ impl Node {
 
     fn of_gpu(majors: &Majors, minor: u32) -> Self {
         Self::new(format!("nvidia{minor}"), majors.nvidia, minor)
+    }
+
+    fn of_capability(major: u32, minor: u32) -> Self {
+        Self::new(format!("nvidia-caps/nvidia-cap{minor}"), major, minor)
     }
 }
 
@@ -108,57 +131,110 @@ struct LeasedJson<'a> {
     id: &'a VgpuId,
     r#type: &'a str,
     memory: u64,
-    compute: u32,
+    compute: Option<u32>,
     uuid: &'a GpuUuid,
     device: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mig: Option<MigJson<'a>>,
 }
 
-/// Looks up what is real behind a lease, and gives each of the driver's files that were found its place. (What
-/// is said about a file is looked at, not the file.) [`Exit::Gpu`] for a GPU that is not in the inventory, a
-/// driver whose unified memory module, which every CUDA program needs, is not loaded, or two files of one name.
-pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors, found: &[DriverFile]) -> Result<Plan> {
-    let minor_of = |uuid: &GpuUuid| {
+#[derive(Serialize)]
+struct MigJson<'a> {
+    uuid: &'a MigUuid,
+    profile: &'a MigProfile,
+}
+
+/// What is behind one vGPU of a lease.
+struct Real<'a> {
+    gpu: &'a Gpu,
+    mig: Option<&'a MigDevice>,
+}
+
+impl<'a> Real<'a> {
+    fn behind(held: &Held, inventory: &'a Inventory) -> Result<Self> {
+        let gone = |what: String| {
+            Error::new(Exit::Gpu, format!("{what} is not on this host any more; see `vgpu status`"))
+        };
+        let uuid = &held.id.gpu;
         let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid);
-        let gone =
-            || Error::new(Exit::Gpu, format!("GPU {uuid} is not on this host any more; see `vgpu status`"));
-        gpu.map(|gpu| gpu.minor).ok_or_else(gone)
-    };
-    let mut minors = Vec::new();
-    let mut vgpus = Vec::new();
-    for held in &lease.vgpus {
-        let minor = minor_of(&held.id.gpu)?;
-        minors.push(minor);
-        vgpus.push(LeasedJson {
+        let gpu = gpu.ok_or_else(|| gone(format!("GPU {uuid}")))?;
+        let device = |mig| {
+            let device = inventory.mig_device(uuid, mig);
+            device.ok_or_else(|| gone(format!("MIG device {mig} of GPU {uuid}")))
+        };
+        Ok(Self { gpu, mig: held.mig.as_ref().map(device).transpose()? })
+    }
+
+    fn shown(&self, held: &'a Held) -> LeasedJson<'a> {
+        LeasedJson {
             id: &held.id,
             r#type: held.id.kind.as_str(),
             memory: held.memory.0,
-            compute: held.compute.get(),
+            compute: held.compute.map(Percent::get),
             uuid: &held.id.gpu,
-            device: format!("/dev/nvidia{minor}"),
-        });
+            device: format!("/dev/nvidia{}", self.gpu.minor),
+            mig: self.mig.map(|device| MigJson { uuid: &device.uuid, profile: &device.profile }),
+        }
     }
-    minors.sort_unstable();
-    minors.dedup();
 
+    fn access(&self) -> Option<MigAccess> {
+        self.mig.map(|device| MigAccess { gpu: self.gpu.minor, instance: device.instance })
+    }
+}
+
+/// Looks up what is real behind a lease, and gives each of the driver's files that were found its place. (What
+/// is said about a file is looked at, not the file.) [`Exit::Gpu`] for a GPU or MIG device that is not in the
+/// inventory, a driver whose unified memory module, which every CUDA program needs, is not loaded, or two files
+/// of one name.
+pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors, found: &[DriverFile]) -> Result<Plan> {
+    let real = lease.vgpus.iter().map(|held| Real::behind(held, inventory)).collect::<Result<Vec<_>>>()?;
+    let mig: Vec<MigAccess> = real.iter().filter_map(Real::access).collect();
+    let minors: BTreeSet<u32> = real.iter().map(|real| real.gpu.minor).collect();
     let uvm = majors.uvm.ok_or_else(|| {
         let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
         Error::new(Exit::Gpu, message)
     })?;
-    let mut nodes = vec![
+    let control = [
         Node::new("nvidiactl", majors.nvidia, 255),
         Node::new("nvidia-uvm", uvm, 0),
         Node { optional: true, ..Node::new("nvidia-uvm-tools", uvm, 1) },
     ];
-    nodes.extend(minors.iter().map(|minor| Node::of_gpu(majors, *minor)));
+    let (leased, others) = capabilities(&mig, inventory, majors)?;
+    let gpus = minors.iter().map(|minor| Node::of_gpu(majors, *minor));
     let all = inventory.gpus.iter().map(|gpu| gpu.minor);
-    let others = all.filter(|minor| !minors.contains(minor));
+    let other_gpus = all.filter(|minor| !minors.contains(minor)).map(|minor| Node::of_gpu(majors, minor));
+    Ok(Plan {
+        others: other_gpus.chain(others).collect(),
+        nodes: control.into_iter().chain(gpus).chain(leased).collect(),
+        mig,
+        files: files(found)?,
+        lease_json: lease_json(lease, &real)?,
+    })
+}
 
+/// The nodes of the capabilities that these MIG devices need, and those of all others that there are.
+fn capabilities(mig: &[MigAccess], inventory: &Inventory, majors: &Majors) -> Result<(Vec<Node>, Vec<Node>)> {
+    let minors = &inventory.capabilities.minors;
+    let needed: BTreeSet<String> = mig.iter().flat_map(MigAccess::capabilities).collect();
+    let unknown = needed.iter().find(|name| majors.caps.is_none() || !minors.contains_key(*name));
+    if let Some(name) = unknown {
+        let message = format!(
+            "the driver has no node for capability {name}: its /proc/devices or /proc/driver/nvidia-caps/mig-minors \
+             does not list it; see `vgpu discover`"
+        );
+        return Err(Error::new(Exit::Gpu, message));
+    }
+    let Some(major) = majors.caps else { return Ok((Vec::new(), Vec::new())) };
+    let node = |(_, minor): (&String, &u32)| Node::of_capability(major, *minor);
+    let (leased, others): (Vec<_>, Vec<_>) = minors.iter().partition(|(name, _)| needed.contains(*name));
+    Ok((leased.into_iter().map(node).collect(), others.into_iter().map(node).collect()))
+}
+
+fn lease_json(lease: &Lease, real: &[Real<'_>]) -> Result<String> {
+    let vgpus = lease.vgpus.iter().zip(real).map(|(held, real)| real.shown(held)).collect();
     let json = LeaseJson { version: 1, container: &lease.container, since: lease.since.to_string(), vgpus };
-    let mut lease_json = serde_json::to_string_pretty(&json)
-        .map_err(|e| Error::new(Exit::Io, format!("cannot write lease.json: {e}")))?;
-    lease_json.push('\n');
-    let others = others.map(|minor| Node::of_gpu(majors, minor)).collect();
-    Ok(Plan { nodes, others, files: files(found)?, lease_json })
+    let text = serde_json::to_string_pretty(&json);
+    Ok(text.or_exit(Exit::Io, || "cannot write lease.json")? + "\n")
 }
 
 /// Gives each file its place, and lets no two have the same one.
