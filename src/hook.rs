@@ -231,6 +231,9 @@ fn bring_in<'a>(
 ) -> Result<()> {
     let allow_other_access = rollback.pool.policy.allow_other_access;
     let plan = resolve::plan(lease, &host.inventory, &host.majors, &files)?;
+    if !allow_other_access && !plan.mig.is_empty() {
+        access::check_mig(bundle)?;
+    }
     let open = live::open(plan, &host.driver, host.majors, files)?;
     let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), rules)?);
     let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };

@@ -168,20 +168,23 @@ fn warnings(file: &PoolFile, table: &Table) -> String {
 
 /// What the entry and the MIG mode of a GPU that it is about have to do with each other.
 fn mig_warnings(entry: &GpuEntry, CutGpu { gpu, vgpus }: &CutGpu) -> Vec<String> {
-    let (uuid, line) = (&gpu.uuid, entry.at.line);
+    let uuid = &gpu.uuid;
     let Some(devices) = &gpu.mig else {
-        let nothing =
-            format!("{uuid} is not in MIG mode, and line {line} cuts it into no vgpus: it gives nothing");
+        let line = entry.at.line;
+        let nothing = format!(
+            "{uuid} gives nothing: it is not in MIG mode, and its [[gpu]] in line {line} has no vgpus"
+        );
         return entry.vgpus.is_empty().then_some(nothing).into_iter().collect();
     };
     let mut lines = Vec::new();
     if !entry.vgpus.is_empty() {
+        let line = entry.vgpus_at.line;
         lines.push(format!(
-            "{uuid} is in MIG mode, so its vGPUs are its MIG devices, not the vgpus of line {line}"
+            "{uuid} is in MIG mode, so its vGPUs are its MIG devices, not the vgpus in line {line}"
         ));
     }
     if devices.is_empty() {
-        lines.push(format!("{uuid} is in MIG mode and has no MIG devices: it gives nothing"));
+        lines.push(format!("{uuid} gives nothing: it is in MIG mode and has no MIG devices"));
     }
     let typed = |device: &MigDevice| vgpus.iter().any(|vgpu| vgpu.mig.as_ref() == Some(device));
     let untyped: BTreeSet<_> = devices.iter().filter(|device| !typed(device)).map(|d| &d.profile).collect();
@@ -206,7 +209,7 @@ fn summary(path: &Path, file: &PoolFile, table: &Table) -> String {
             Kind::Share(Share { memory, compute }) => {
                 writeln!(out, "  {name}: {n} of {memory} and {compute}")
             }
-            Kind::Mig(profile) => writeln!(out, "  {name}: {n} MIG devices {profile}"),
+            Kind::Mig(profile) => writeln!(out, "  {name}: {n} of MIG profile {profile}"),
         };
     }
     out
@@ -221,7 +224,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode};
 
     use super::*;
-    use crate::config::tests::gpu;
+    use crate::config::tests::{gpu, in_mig_mode};
 
     const GOOD: &str = "[request]\ndefault_type = \"large\"\n[[type]]\nname = \"small\"\nmemory = \"10GiB\"\ncompute = 25\n\
         [[type]]\nname = \"large\"\nmemory = \"20GiB\"\ncompute = 50\n[[gpu]]\nproduct = \"NVIDIA A*\"\nvgpus = { small = 4 }\n";
@@ -289,6 +292,38 @@ mod tests {
         insta::assert_snapshot!(report, @r#"
         warning: no GPU is cut, so every request is refused
         pool.toml is right; GPUs: 0, vGPUs: 0
+        "#);
+    }
+
+    #[test]
+    #[ignore = "needs root: a pool file is trusted only when it is root's"]
+    fn what_mig_mode_and_the_file_have_to_do_with_each_other() {
+        let devices =
+            [("1g.5gb", 5 << 30), ("3g.20gb", 20 << 30), ("1g.5gb", 5 << 30), ("3g.20gb", 20 << 30)];
+        let gpus = vec![
+            in_mig_mode(0, "NVIDIA A100", &devices),
+            in_mig_mode(1, "NVIDIA A100", &[]),
+            gpu(2, "NVIDIA H100", Some(80 << 30)),
+        ];
+        let text = GOOD.replace("default_type = \"large\"", "")
+            + "[[type]]\nname = \"mig\"\nmig = \"1g.5gb\"\n[[type]]\nname = \"all\"\nmig = \"7g.40gb\"\n\
+               [[gpu]]\nproduct = \"NVIDIA H*\"\n";
+        let (report, end) = checked(&text, Ok(Inventory { gpus, ..Inventory::default() }));
+        assert_eq!(exit(end), None);
+        insta::assert_snapshot!(report, @r#"
+        warning: GPU-00000000-0000-0000-0000-000000000000 is in MIG mode, so its vGPUs are its MIG devices, not the vgpus in line 13
+        warning: GPU-00000000-0000-0000-0000-000000000000 has MIG devices that no type is of; add one with mig = "3g.20gb"
+        warning: GPU-00000001-0000-0000-0000-000000000000 is in MIG mode, so its vGPUs are its MIG devices, not the vgpus in line 13
+        warning: GPU-00000001-0000-0000-0000-000000000000 gives nothing: it is in MIG mode and has no MIG devices
+        warning: GPU-00000002-0000-0000-0000-000000000000 gives nothing: it is not in MIG mode, and its [[gpu]] in line 21 has no vgpus
+        warning: no GPU is cut into type small
+        warning: no GPU is cut into type large
+        warning: no MIG device here is a 7g.40gb, of type all
+        pool.toml is right; GPUs: 3, vGPUs: 2
+          small: 0 of 10GiB and 25%
+          large: 0 of 20GiB and 50%
+          mig: 2 of MIG profile 1g.5gb
+          all: 0 of MIG profile 7g.40gb
         "#);
     }
 
