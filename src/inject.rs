@@ -4,10 +4,14 @@ mod cache;
 pub mod cgroup_v1;
 pub mod cgroup_v2;
 pub mod child;
+mod detached;
+mod dev;
 mod files;
 pub mod live;
 pub mod mounts;
-mod tmpfs;
+mod place;
+mod procfs;
+mod sockets;
 
 use std::os::fd::AsFd;
 

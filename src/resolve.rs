@@ -7,9 +7,11 @@ use serde::Serialize;
 
 use crate::driver::{DriverFile, Kind};
 use crate::error::{Error, Exit, OrExit, Result};
-use crate::gpu::{Gpu, Inventory, Majors, MigDevice};
+use crate::gpu::{DrmNode, Gpu, Inventory, Majors, MigDevice};
 use crate::pool::{Held, Lease};
-use crate::types::{ContainerId, DeviceNumber, GpuUuid, MigInstance, MigProfile, MigUuid, Percent, VgpuId};
+use crate::types::{
+    ContainerId, DeviceNumber, GpuUuid, MigInstance, MigProfile, MigUuid, PciAddress, Percent, VgpuId,
+};
 
 /// Everything that goes into one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,15 +20,19 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// The nodes of the host's other GPUs and MIG devices, which must stay closed to it.
     pub others: Vec<Node>,
-    /// The MIG devices among what was leased.
+    /// The GPUs that its `/proc/driver/nvidia` tells of.
+    pub gpus: Vec<PciAddress>,
+    /// The MIG devices on them that it tells of.
     pub mig: Vec<MigAccess>,
     /// The driver's files that it gets below `/usr/local/nvidia`.
     pub files: Vec<File>,
+    /// The sockets of the driver's daemons that it gets.
+    pub sockets: Vec<Socket>,
     /// What `/dev/vgpu/lease.json` says.
     pub lease_json: String,
 }
 
-/// A MIG device that a container may use, as the driver names it below `/proc/driver/nvidia/capabilities`.
+/// A MIG device that a container may use, as the driver names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigAccess {
     /// Its GPU's device minor.
@@ -41,12 +47,19 @@ impl MigAccess {
         let Self { gpu, instance: MigInstance { gi, ci } } = self;
         [format!("gpu{gpu}/gi{gi}"), format!("gpu{gpu}/gi{gi}/ci{ci}")]
     }
+
+    /// The files of these, below `/proc/driver/nvidia`: programs look there for which nodes to open.
+    pub fn files(&self) -> [String; 2] {
+        let Self { gpu, instance: MigInstance { gi, ci } } = self;
+        let at = format!("capabilities/gpu{gpu}/mig/gi{gi}");
+        [format!("{at}/access"), format!("{at}/ci{ci}/access")]
+    }
 }
 
 /// A device node of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name in `/dev`.
+    /// Its name in `/dev`: `nvidia0`, `dri/card1`.
     pub name: String,
     /// Its number; a node on the host that has another one is not the driver's.
     pub number: DeviceNumber,
@@ -66,6 +79,23 @@ impl Node {
     fn of_capability(major: u32, minor: u32) -> Self {
         Self::new(format!("nvidia-caps/nvidia-cap{minor}"), major, minor)
     }
+
+    fn of_graphics(drm: &DrmNode) -> Self {
+        Self { name: format!("dri/{}", drm.name), number: drm.number, optional: false }
+    }
+}
+
+/// What the host's driver has for a container, as far as it asks for that.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver<'a> {
+    /// Its major numbers.
+    pub majors: &'a Majors,
+    /// Its files that were found.
+    pub files: &'a [DriverFile],
+    /// The graphics nodes of all GPUs; none where the container asks for no graphics.
+    pub drm: &'a [DrmNode],
+    /// Does the container ask for a display?
+    pub display: bool,
 }
 
 /// A file of the driver below `/usr/local/nvidia`.
@@ -79,6 +109,17 @@ pub struct File {
     pub name: String,
     /// More names for it in the same directory.
     pub links: Vec<String>,
+    /// Where programs look for it alone, relative to the container's root: a link there leads to it.
+    pub link_at: Option<String>,
+}
+
+/// A socket of one of the driver's daemons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Where it is on the host, relative to the driver's root: which of the found files it is.
+    pub source: String,
+    /// Where programs look for it, relative to the container's root.
+    pub path: String,
 }
 
 /// The directories of `/usr/local/nvidia`. `lib` is a link to `lib64` there: images have either in
@@ -91,11 +132,13 @@ pub enum Dir {
     Lib64,
     /// `lib32`
     Lib32,
+    /// `share`
+    Share,
 }
 
 impl Dir {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bin, Self::Lib64, Self::Lib32];
+    pub const ALL: [Self; 4] = [Self::Bin, Self::Lib64, Self::Lib32, Self::Share];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -103,16 +146,18 @@ impl Dir {
             Self::Bin => "bin",
             Self::Lib64 => "lib64",
             Self::Lib32 => "lib32",
+            Self::Share => "share",
         }
     }
 
-    /// Where files of a kind go; nowhere yet for sockets and firmware, which have places of their own.
+    /// Where files of a kind go; sockets are not there.
     fn of(kind: Kind) -> Option<Self> {
         match kind {
             Kind::Library => Some(Self::Lib64),
             Kind::Library32 => Some(Self::Lib32),
             Kind::Binary => Some(Self::Bin),
-            Kind::Socket | Kind::Firmware => None,
+            Kind::Config => Some(Self::Share),
+            Kind::Socket => None,
         }
     }
 }
@@ -184,30 +229,33 @@ impl<'a> Real<'a> {
 
 /// Looks up what is real behind a lease, and gives each of the driver's files that were found its place. (What
 /// is said about a file is looked at, not the file.) [`Exit::Gpu`] for a GPU or MIG device that is not in the
-/// inventory, a driver whose unified memory module, which every CUDA program needs, is not loaded, or two files
-/// of one name.
-pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors, found: &[DriverFile]) -> Result<Plan> {
+/// inventory, a driver whose unified memory module, which every CUDA program needs, is not loaded, or two files of
+/// one name.
+pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Plan> {
     let real = lease.vgpus.iter().map(|held| Real::behind(held, inventory)).collect::<Result<Vec<_>>>()?;
     let mig: Vec<MigAccess> = real.iter().filter_map(Real::access).collect();
-    let minors: BTreeSet<u32> = real.iter().map(|real| real.gpu.minor).collect();
-    let uvm = majors.uvm.ok_or_else(|| {
-        let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
-        Error::new(Exit::Gpu, message)
-    })?;
-    let control = [
-        Node::new("nvidiactl", majors.nvidia, 255),
-        Node::new("nvidia-uvm", uvm, 0),
-        Node { optional: true, ..Node::new("nvidia-uvm-tools", uvm, 1) },
-    ];
-    let (leased, others) = capabilities(&mig, inventory, majors)?;
-    let gpus = minors.iter().map(|minor| Node::of_gpu(majors, *minor));
-    let all = inventory.gpus.iter().map(|gpu| gpu.minor);
-    let other_gpus = all.filter(|minor| !minors.contains(minor)).map(|minor| Node::of_gpu(majors, minor));
+    let mut gpus: Vec<&Gpu> = real.iter().map(|real| real.gpu).collect();
+    gpus.sort_unstable_by_key(|gpu| gpu.minor);
+    gpus.dedup();
+
+    let is_leased = |pci: &PciAddress| gpus.iter().any(|gpu| gpu.pci == *pci);
+    let (drm, other_drm): (Vec<&DrmNode>, Vec<&DrmNode>) =
+        driver.drm.iter().partition(|node| is_leased(&node.gpu));
+    let (capabilities, other_capabilities) = capabilities(&mig, inventory, driver.majors)?;
+    let mut nodes = control_nodes(driver)?;
+    nodes.extend(gpus.iter().map(|gpu| Node::of_gpu(driver.majors, gpu.minor)));
+    nodes.extend(drm.into_iter().map(Node::of_graphics));
+    nodes.extend(capabilities);
+    let others = inventory.gpus.iter().filter(|gpu| !is_leased(&gpu.pci));
+    let others = others.map(|gpu| Node::of_gpu(driver.majors, gpu.minor));
+    let others = others.chain(other_drm.into_iter().map(Node::of_graphics));
     Ok(Plan {
-        others: other_gpus.chain(others).collect(),
-        nodes: control.into_iter().chain(gpus).chain(leased).collect(),
+        nodes,
+        others: others.chain(other_capabilities).collect(),
+        gpus: gpus.iter().map(|gpu| gpu.pci).collect(),
         mig,
-        files: files(found)?,
+        files: files(driver.files)?,
+        sockets: sockets(driver.files),
         lease_json: lease_json(lease, &real)?,
     })
 }
@@ -219,8 +267,8 @@ fn capabilities(mig: &[MigAccess], inventory: &Inventory, majors: &Majors) -> Re
     let unknown = needed.iter().find(|name| majors.caps.is_none() || !minors.contains_key(*name));
     if let Some(name) = unknown {
         let message = format!(
-            "the driver has no node for capability {name}: its /proc/devices or /proc/driver/nvidia-caps/mig-minors \
-             does not list it; see `vgpu discover`"
+            "the driver has no node for capability {name}: its proc/devices or proc/driver/nvidia-caps/mig-minors does \
+             not list it; see `vgpu discover`"
         );
         return Err(Error::new(Exit::Gpu, message));
     }
@@ -235,6 +283,24 @@ fn lease_json(lease: &Lease, real: &[Real<'_>]) -> Result<String> {
     let json = LeaseJson { version: 1, container: &lease.container, since: lease.since.to_string(), vgpus };
     let text = serde_json::to_string_pretty(&json);
     Ok(text.or_exit(Exit::Io, || "cannot write lease.json")? + "\n")
+}
+
+/// The nodes that every container with a lease has, whatever its GPUs are.
+fn control_nodes(driver: &Driver) -> Result<Vec<Node>> {
+    let uvm = driver.majors.uvm.ok_or_else(|| {
+        let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
+        Error::new(Exit::Gpu, message)
+    })?;
+    let optional = |node| Node { optional: true, ..node };
+    let mut nodes = vec![
+        Node::new("nvidiactl", driver.majors.nvidia, 255),
+        Node::new("nvidia-uvm", uvm, 0),
+        optional(Node::new("nvidia-uvm-tools", uvm, 1)),
+    ];
+    if driver.display {
+        nodes.push(optional(Node::new("nvidia-modeset", driver.majors.nvidia, 254)));
+    }
+    Ok(nodes)
 }
 
 /// Gives each file its place, and lets no two have the same one.
@@ -252,9 +318,16 @@ fn files(found: &[DriverFile]) -> Result<Vec<File>> {
             );
             return Err(Error::new(Exit::Gpu, message));
         }
-        files.push(File { source: file.path.clone(), dir, name: name.clone(), links: links.to_vec() });
+        let (source, name, links) = (file.path.clone(), name.clone(), links.to_vec());
+        files.push(File { source, dir, name, links, link_at: file.link_at.clone() });
     }
     Ok(files)
+}
+
+fn sockets(found: &[DriverFile]) -> Vec<Socket> {
+    let sockets = found.iter().filter(|file| file.kind == Kind::Socket);
+    let paths = sockets.flat_map(|file| file.names.iter().map(move |path| (&file.path, path)));
+    paths.map(|(source, path)| Socket { source: source.clone(), path: path.clone() }).collect()
 }
 
 #[cfg(test)]
@@ -264,7 +337,7 @@ mod tests {
     fn found(kind: Kind, path: &str, names: &[&str]) -> DriverFile {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        DriverFile { fd, kind, names, path: path.to_owned() }
+        DriverFile { fd, kind, names, path: path.to_owned(), link_at: None }
     }
 
     #[test]
@@ -274,7 +347,7 @@ mod tests {
             found(Kind::Library32, "b/libx.so.1.2", &["libx.so.1.2", "libx.so.1"]),
             found(Kind::Binary, "usr/bin/x", &["x"]),
             found(Kind::Socket, "run/x/socket", &["run/x/socket"]),
-            found(Kind::Firmware, "lib/firmware/x.bin", &["lib/firmware/x.bin"]),
+            found(Kind::Config, "etc/x/y.json", &["y.json"]),
         ]);
         let shown = |file: &File| {
             format!("{} {}/{} {}", file.source, file.dir.as_str(), file.name, file.links.join(" "))
@@ -284,6 +357,7 @@ mod tests {
             "a/libx.so.1.2 lib64/libx.so.1.2 libx.so.1 libx.so",
             "b/libx.so.1.2 lib32/libx.so.1.2 libx.so.1",
             "usr/bin/x bin/x ",
+            "etc/x/y.json share/y.json ",
         ];
         assert_eq!(shown, expected);
     }

@@ -16,8 +16,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, renameat, unlin
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
-use super::files::{Id, Place, id, move_onto};
-use super::live::{beneath, mount_id};
+use super::detached::move_onto;
+use super::place::{Id, Place, id, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::ldcache::{self, Cache, Damaged, Entry, flags};
@@ -84,13 +84,13 @@ impl Merged {
             };
             id(tree).or_exit(Exit::Io, || format!("cannot look at {SHOWN}"))?
         };
-        let there = beneath(container.root, "etc/ld.so.cache", OFlags::PATH | OFlags::NOFOLLOW);
+        let there = container.open("etc/ld.so.cache", OFlags::PATH | OFlags::NOFOLLOW);
         if there.and_then(id) == Ok(new) { Ok(()) } else { Err(gone()) }
     }
 
     /// Nothing, where the image's `ldconfig` reads no such directory.
     fn write_drop_in(&self, container: &Place) -> Result<()> {
-        let Ok(dir) = beneath(container.root, CONF_DIR, OFlags::PATH | OFlags::DIRECTORY) else {
+        let Ok(dir) = container.open(CONF_DIR, OFlags::PATH | OFlags::DIRECTORY) else {
             return Ok(());
         };
         if mount_id(&dir)? != container.root_mount {
@@ -102,7 +102,7 @@ impl Merged {
 
 /// The container's `/etc` and the cache in it, which is a regular file and may be mounted on or replaced.
 fn find(container: &Place) -> Result<Option<(OwnedFd, OwnedFd)>> {
-    let etc = match beneath(container.root, "etc", OFlags::PATH | OFlags::DIRECTORY) {
+    let etc = match container.open("etc", OFlags::PATH | OFlags::DIRECTORY) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
         etc => etc.or_exit(Exit::Io, || "cannot open the container's /etc")?,
     };
@@ -115,12 +115,12 @@ fn find(container: &Place) -> Result<Option<(OwnedFd, OwnedFd)>> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
-    container.may_hold(&etc, "etc")?;
-    if mount_id(&old)? != mount_id(&etc)? {
+    let etc = container.holder_at(etc, "etc")?;
+    if mount_id(&old)? != etc.mount {
         let message = format!("something is mounted at {SHOWN} already; leave it out");
         return Err(Error::new(Exit::Request, message));
     }
-    Ok(Some((etc, old)))
+    Ok(Some((etc.fd, old)))
 }
 
 /// The directories of these files' libraries, as `ld.so.conf` has them.
@@ -190,7 +190,7 @@ fn merge(cache: &Cache, files: &[&Planned]) -> Vec<u8> {
 /// How a loader for the libraries in a directory marks its entries.
 fn flags_of(dir: Dir) -> Option<i32> {
     match dir {
-        Dir::Bin => None,
+        Dir::Bin | Dir::Share => None,
         Dir::Lib32 => Some(flags::I386),
         Dir::Lib64 if cfg!(target_arch = "aarch64") => Some(flags::AARCH64),
         Dir::Lib64 => Some(flags::X86_64),
