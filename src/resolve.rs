@@ -333,6 +333,78 @@ fn sockets(found: &[DriverFile]) -> Vec<Socket> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::Capabilities;
+    use crate::types::Bytes;
+
+    const MAJORS: Majors = Majors { nvidia: 195, uvm: Some(510), caps: Some(235) };
+
+    /// Two GPUs in MIG mode, each with two compute instances on one GPU instance and one on another, and what is
+    /// planned for the vGPUs of these ids.
+    fn planned(ids: &[(&str, &str)], majors: &Majors) -> Result<Plan> {
+        let place =
+            |text: &str| text.split_once('.').map(|(gi, ci)| (gi.parse().unwrap(), ci.parse().unwrap()));
+        let gpu = |i: u32| format!("GPU-0000000{i}-0000-0000-0000-000000000000");
+        let uuid = |i: u32, (gi, ci): (u32, u32)| format!("MIG-0000000{i}-{gi:04}-{ci:04}-0000-000000000000");
+        let device = |i, (gi, ci)| MigDevice {
+            uuid: uuid(i, (gi, ci)).parse().unwrap(),
+            instance: MigInstance { gi, ci },
+            profile: "1c.2g.10gb".parse().unwrap(),
+            memory: Bytes(10 << 30),
+        };
+        let mig = |i| [(1, 0), (1, 1), (2, 0)].map(|place| device(i, place)).into();
+        let gpus = [0, 1].map(|i| Gpu { mig: Some(mig(i)), ..crate::config::tests::gpu(i, "x", None) });
+        let instances = [("gi1", 0), ("gi1/ci0", 1), ("gi1/ci1", 2), ("gi2", 3), ("gi2/ci0", 4)];
+        let of_gpu = |i: u32| instances.map(|(name, n)| (format!("gpu{i}/{name}"), 10 * (i + 1) + n));
+        let minors = [0, 1].into_iter().flat_map(of_gpu).chain([("config".into(), 1), ("monitor".into(), 2)]);
+        let capabilities = Capabilities { minors: minors.collect(), last: 99 };
+        let inventory = Inventory { driver: String::new(), gpus: gpus.into(), capabilities };
+        let held = ids.iter().map(|(i, at)| {
+            let i = i.parse().unwrap();
+            Held {
+                id: format!("{}/m/{at}", gpu(i)).parse().unwrap(),
+                memory: Bytes(10 << 30),
+                compute: None,
+                mig: Some(uuid(i, place(at).unwrap()).parse().unwrap()),
+            }
+        });
+        let lease = r#"{"container":"c","bundle":"/b","cgroup":{"hierarchy":"v2","path":"/c","inode":7},
+            "pid":1,"start_time":2,"since":"2026-01-01T00:00:00Z","vgpus":[]}"#;
+        let lease = Lease { vgpus: held.collect(), ..serde_json::from_str(lease).unwrap() };
+        plan(&lease, &inventory, &Driver { majors, files: &[], drm: &[], display: false })
+    }
+
+    fn names(nodes: &[Node]) -> Vec<String> {
+        let shown =
+            |node: &Node| format!("{} {}", node.name.trim_start_matches("nvidia-caps/nvidia-"), node.number);
+        nodes.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn mig_devices_have_the_nodes_of_their_capabilities_beside_their_gpus() {
+        let plan = planned(&[("1", "1.0"), ("1", "1.1")], &MAJORS).unwrap();
+        let nodes = ["nvidia1 195:1", "cap20 235:20", "cap21 235:21", "cap22 235:22"];
+        assert_eq!(names(&plan.nodes)[3..], nodes);
+        let others = ["nvidia0 195:0", "cap1 235:1", "cap10 235:10", "cap11 235:11", "cap12 235:12"];
+        let others =
+            [&others[..], &["cap13 235:13", "cap14 235:14", "cap23 235:23", "cap24 235:24", "cap2 235:2"]];
+        assert_eq!(names(&plan.others), others.concat());
+        let at = |ci| MigAccess { gpu: 1, instance: MigInstance { gi: 1, ci } };
+        assert_eq!(plan.mig, [at(0), at(1)]);
+        assert_eq!(
+            at(1).files(),
+            ["capabilities/gpu1/mig/gi1/access", "capabilities/gpu1/mig/gi1/ci1/access"]
+        );
+    }
+
+    #[test]
+    fn a_mig_device_that_is_gone_or_has_no_nodes() {
+        let error = planned(&[("1", "2.1")], &MAJORS).unwrap_err();
+        assert_eq!(error.exit, Exit::Gpu);
+        let gone = "MIG device MIG-00000001-0002-0001-0000-000000000000 of GPU GPU-00000001-0000-0000-0000-000000000000 is not on this host any more; see `vgpu status`";
+        assert_eq!(error.to_string(), gone);
+        let error = planned(&[("1", "2.0")], &Majors { caps: None, ..MAJORS }).unwrap_err();
+        assert!(error.to_string().starts_with("the driver has no node for capability gpu1/gi2:"), "{error}");
+    }
 
     fn found(kind: Kind, path: &str, names: &[&str]) -> DriverFile {
         let fd = std::fs::File::open("/dev/null").unwrap().into();

@@ -9,9 +9,10 @@ use std::fs;
 use serde_json::{Value, json};
 
 use common::container::{Builder, Container};
-use common::host::{Host, make_node};
+use common::host::{Gpu, Host, make_node};
 use common::leases::{asking, assert_refused, holders};
 use common::mig::{CONTROL, Device, node, possible_minors, whole};
+use common::parked::{Lot, Parked};
 use common::probe::{Opened, Probe};
 use common::runtime::Runtime;
 use common::sees;
@@ -374,6 +375,40 @@ fn nodes_and_rules_of_the_engine_are_refused() {
         };
         let said = assert_refused(&wants(&host, runtime, "mig", 1).tweak(give).build(), 65);
         assert!(said.contains("it is given the node \"/dev/x\""), "{said}");
+    }
+}
+
+/// Whatever the configuration says, another hook may have opened a capability by now: on v1 one that is not there yet, too.
+#[test]
+#[ignore = "needs root: makes cgroups and mounts"]
+fn a_capability_that_another_hook_has_opened_is_found() {
+    for cgroups in [Cgroups::V1, Cgroups::V2] {
+        let host = Host::builder(cgroups).gpus(Gpu::several(1)).nvml().pool(POOL).build();
+        let gpu = &host.gpus[0];
+        host.set_mig(gpu, Some(&LAYOUT));
+        let (lot, caps) = (Lot::new(&host, 1), host.caps_major());
+        let last = possible_minors(gpu).last().expect("some");
+        let cases = [
+            (format!("c {caps}:* rwm"), format!("its device cgroup allows {caps}:1;")),
+            (format!("c {caps}:{last} r"), format!("its device cgroup allows {caps}:{last};")),
+        ];
+        let hook = |parked: &Parked<'_>, says: &str| {
+            let output = host.run_hook("createRuntime", &parked.created());
+            assert_eq!(output.code, Some(65), "{cgroups:?} {says}: {output}");
+            assert!(output.stderr.contains(says), "{cgroups:?}: {output}");
+            parked.end();
+        };
+        if cgroups == Cgroups::V2 {
+            let parked = lot.park("everything");
+            parked.allow_all();
+            hook(&parked, "its device cgroup allows /dev/nvidia-caps/nvidia-cap1;");
+            continue;
+        }
+        for (n, (rule, says)) in cases.iter().enumerate() {
+            let parked = lot.park(&format!("parked-{n}"));
+            parked.allow(rule);
+            hook(&parked, says);
+        }
     }
 }
 
