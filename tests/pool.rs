@@ -262,28 +262,29 @@ proptest! {
     }
 }
 
-/// The MIG devices of a GPU: in which places there is one, of which UUID and of which type. A device that is made
-/// anew in a place has the same UUID as the one before, or another; a pool file can give its type another name.
-type Layout = Vec<Option<(bool, usize)>>;
+/// The MIG devices of a GPU: in which of its places there is one, and of which type; which UUID is in the first place,
+/// the others follow. So a device that is made anew in a place has the same UUID as the one before, or another's, and a
+/// device can have another type's name.
+type Layout = (u32, Vec<Option<usize>>);
 
 fn layout() -> impl Strategy<Value = Layout> {
-    proptest::collection::vec(proptest::option::of((any::<bool>(), 0..2_usize)), 4)
+    (0..6_u32, proptest::collection::vec(proptest::option::of(0..2_usize), 4))
 }
 
 fn in_mig_mode(layouts: &[Layout]) -> Table {
-    let vgpu = |g: usize, gi: usize, (anew, k): (bool, usize)| Vgpu {
-        id: VgpuId { gpu: uuid(g), kind: kind(k), part: Part::Mig(MigInstance { gi: gi as u32, ci: 0 }) },
+    let vgpu = |g: usize, gi: u32, first: u32, k: usize| Vgpu {
+        id: VgpuId { gpu: uuid(g), kind: kind(k), part: Part::Mig(MigInstance { gi, ci: 0 }) },
         memory: Bytes(10 * GIB),
         compute: None,
         mig: Some(MigDevice {
-            uuid: format!("MIG-00000000-0000-0000-0000-000000000{}{g}{gi}", u8::from(anew)).parse().unwrap(),
-            instance: MigInstance { gi: gi as u32, ci: 0 },
+            uuid: format!("MIG-00000000-0000-0000-0000-0000000000{g}{}", (first + gi) % 6).parse().unwrap(),
+            instance: MigInstance { gi, ci: 0 },
             profile: "1g.10gb".parse().unwrap(),
             memory: Bytes(10 * GIB),
         }),
     };
-    let gpus = layouts.iter().enumerate().map(|(g, layout)| {
-        let vgpus = layout.iter().enumerate().filter_map(|(gi, device)| Some(vgpu(g, gi, (*device)?)));
+    let gpus = layouts.iter().enumerate().map(|(g, (first, kinds))| {
+        let vgpus = (0..).zip(kinds).filter_map(|(gi, k)| Some(vgpu(g, gi, *first, (*k)?)));
         let vgpus: Vec<Vgpu> = vgpus.collect();
         let mig = Some(vgpus.iter().filter_map(|vgpu| vgpu.mig.clone()).collect());
         CutGpu { gpu: Gpu { mig, ..gpu(g) }, vgpus }
