@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use vgpu::driver::{ITEMS, Kind};
 
 use common::attack::{Outcome, Outside, attacked};
-use common::bundle::bind;
+use common::bundle::{bind, without_dev};
 use common::container::{Builder, Container};
 use common::driver;
 use common::halted::Halted;
@@ -156,10 +156,6 @@ on_every_runtime! {
 fn nodes_that_the_image_brings_are_covered() {
     let host = host(Cgroups::V1);
     host.load_graphics();
-    let without_tmpfs = |config: &mut Value| {
-        let mounts = config["mounts"].as_array_mut().expect("mounts");
-        mounts.retain(|mount| !mount["destination"].as_str().expect("a path").starts_with("/dev"));
-    };
     for runtime in [Runtime::Runc, Runtime::Crun] {
         let container = host
             .container(runtime)
@@ -171,7 +167,7 @@ fn nodes_that_the_image_brings_are_covered() {
                     make_node(&root.join(&path[1..]), major, minor);
                 }
             })
-            .tweak(without_tmpfs)
+            .tweak(without_dev)
             .build();
         container.up().ok();
         let gpu = leased(&container);

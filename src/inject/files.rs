@@ -10,9 +10,10 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
 use rustix::io::Errno;
 
-use super::cache::Merged;
 use super::detached::{self, Use, move_onto};
+use super::etc::New;
 use super::place::{Id, Place, id};
+use super::{cache, musl};
 use crate::container::RootIds;
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result};
@@ -76,18 +77,21 @@ impl<'a> Detached<'a> {
     pub fn attach(&self, container: &Place) -> Result<()> {
         let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
         let planned: Vec<&File> = self.files.iter().map(|file| &file.file).collect();
-        let cache = Merged::new(container, &planned, &self.proc)?;
+        let caches =
+            [cache::merged(container, &planned, &self.proc)?, musl::merged(container, &planned, &self.proc)?];
         self.furnish(tmpfs, container.ids)
             .or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
-        if let Some(cache) = &cache {
-            cache.stage(tmpfs, container.ids)?;
-        }
+        let caches: Vec<New> = caches.into_iter().flatten().collect();
+        caches.iter().try_for_each(|cache| cache.stage(tmpfs, container.ids))?;
         detached::seal(tmpfs, "/usr/local/nvidia")?;
         let (local, name) = container.target(PLACE, FileType::Directory)?;
         local.make(name, FileType::Directory)?;
         local.mount(name, FileType::Directory, tmpfs)?;
         self.attach_files(tmpfs)?;
-        cache.map_or(Ok(()), |cache| cache.attach(container, tmpfs))?;
+        if caches.iter().any(|cache| cache.own) {
+            cache::write_drop_in(container, &planned)?;
+        }
+        caches.iter().try_for_each(|cache| cache.attach(container, tmpfs))?;
         self.files.iter().try_for_each(|file| link_to(file, container))
     }
 
