@@ -19,6 +19,8 @@ const PREFIX: &str = "inventory-";
 /// What an inventory depends on. As long as it is the same, NVML is not asked again.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Key {
+    /// What is known of a GPU differs from version to version.
+    vgpu: String,
     /// GPUs do not move within a boot.
     boot: String,
     /// A driver is replaced without a reboot.
@@ -33,6 +35,7 @@ impl Key {
     /// The key as of now.
     pub(super) fn read(root: &DriverRoot) -> Result<Self> {
         Ok(Self {
+            vgpu: env!("CARGO_PKG_VERSION").to_owned(),
             boot: files::boot_id()?,
             driver: procfs::driver_version(root)?,
             driver_root: root.path().to_string_lossy().into_owned(),
