@@ -12,22 +12,24 @@
 mod cache;
 mod check;
 mod drm;
+mod mig;
 mod nvml;
 mod probe;
 mod procfs;
 mod root;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Result};
-use crate::types::{Bytes, DeviceNumber, GpuUuid, MigInstance, MigProfile, MigUuid, PciAddress};
+use crate::types::{Bytes, DeviceNumber, GpuUuid, MigUuid, PciAddress};
 
 pub use check::Unusable;
 pub use drm::{DRM_MAJOR, DrmNode, drm_nodes};
+pub use mig::{Capabilities, MigDevice};
 pub use probe::{PROBE_ARGS, PROBE_LIMIT, Probe, answer_probe};
 pub use procfs::Majors;
 pub use root::{DriverRoot, library_dirs};
@@ -66,23 +68,6 @@ impl Inventory {
     }
 }
 
-/// The driver's capabilities that concern MIG: whoever may open the node of one, `/dev/nvidia-caps/nvidia-cap<minor>`,
-/// has it. (So has whoever has CAP_SYS_ADMIN: MIG User Guide, "Device Nodes and Capabilities".)
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Capabilities {
-    /// The minors of those that there are: `gpu0/gi1` and `gpu0/gi1/ci0`, where the number after `gpu` is the device
-    /// minor, and `config` and `monitor`, by which instances are made and watched.
-    pub minors: BTreeMap<String, u32>,
-    /// The largest minor that an instance can have on a GPU that is in MIG mode, whether or not it is there.
-    pub last: u32,
-}
-
-impl Capabilities {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// One physical GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
@@ -99,20 +84,6 @@ pub struct Gpu {
     /// Its MIG devices; `None` where it is not in MIG mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<Vec<MigDevice>>,
-}
-
-/// A MIG device: a compute instance, on a GPU in MIG mode.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MigDevice {
-    /// What identifies it.
-    pub uuid: MigUuid,
-    /// Where it is on its GPU.
-    #[serde(flatten)]
-    pub instance: MigInstance,
-    /// What it is.
-    pub profile: MigProfile,
-    /// Its memory, shared with the other compute instances of its GPU instance.
-    pub memory: Bytes,
 }
 
 impl Gpu {
@@ -198,7 +169,7 @@ pub fn discover(root: &DriverRoot, probe: &Probe<'_>) -> Result<Found> {
     let Listed { mut gpus, left_out } = listed;
     gpus.sort_by_key(|gpu| gpu.pci);
     let in_mig_mode = |gpu: &Gpu| gpu.mig.is_some().then_some(gpu.minor);
-    let capabilities = procfs::capabilities(root, &gpus.iter().filter_map(in_mig_mode).collect::<Vec<_>>())?;
+    let capabilities = mig::capabilities(root, &gpus.iter().filter_map(in_mig_mode).collect::<Vec<_>>())?;
     Ok(Found { inventory: Inventory { driver, gpus, capabilities }, warnings: left_out })
 }
 
@@ -216,7 +187,7 @@ fn with_unlisted(mut listed: Listed, addresses: Vec<PciAddress>) -> Listed {
 /// The inventory without NVML: all but memory.
 fn from_procfs(root: &DriverRoot) -> Result<Listed> {
     let mut listed = Listed::default();
-    let instances = procfs::mig_devices(root)?;
+    let instances = mig::instances(root)?;
     for pci in procfs::addresses(root)? {
         match procfs::information(root, pci)? {
             Err(reason) => listed.left_out.push(format!("GPU {pci} is left out: {reason}")),

@@ -168,8 +168,8 @@ impl Request {
     }
 }
 
-/// The smallest type with at least so much memory; of equals the one with the smaller compute share,
-/// then the first in the file.
+/// The smallest type with at least so much memory; of equals one of MIG devices, then the one with the smaller
+/// compute share, then the first in the file.
 fn smallest(offered: &[Offered<'_>], memory: Bytes) -> Option<TypeName> {
     let enough = offered.iter().filter(|t| t.memory >= memory);
     enough.min_by_key(|t| (t.memory, t.compute)).map(|t| t.name.clone())

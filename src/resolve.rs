@@ -239,8 +239,10 @@ pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Pla
     gpus.dedup();
 
     let is_leased = |pci: &PciAddress| gpus.iter().any(|gpu| gpu.pci == *pci);
+    // The nodes for graphics are the whole GPU's: whoever has a MIG device of it has none of them.
+    let is_shared = |pci: &PciAddress| real.iter().any(|real| real.gpu.pci == *pci && real.mig.is_none());
     let (drm, other_drm): (Vec<&DrmNode>, Vec<&DrmNode>) =
-        driver.drm.iter().partition(|node| is_leased(&node.gpu));
+        driver.drm.iter().partition(|node| is_shared(&node.gpu));
     let (capabilities, other_capabilities) = capabilities(&mig, inventory, driver.majors)?;
     let mut nodes = control_nodes(driver)?;
     nodes.extend(gpus.iter().map(|gpu| Node::of_gpu(driver.majors, gpu.minor)));
@@ -370,7 +372,13 @@ mod tests {
         let lease = r#"{"container":"c","bundle":"/b","cgroup":{"hierarchy":"v2","path":"/c","inode":7},
             "pid":1,"start_time":2,"since":"2026-01-01T00:00:00Z","vgpus":[]}"#;
         let lease = Lease { vgpus: held.collect(), ..serde_json::from_str(lease).unwrap() };
-        plan(&lease, &inventory, &Driver { majors, files: &[], drm: &[], display: false })
+        let of_gpu = |gpu: &Gpu| DrmNode {
+            gpu: gpu.pci,
+            name: format!("card{}", gpu.minor),
+            number: DeviceNumber { major: 226, minor: gpu.minor },
+        };
+        let drm: Vec<_> = inventory.gpus.iter().map(of_gpu).collect();
+        plan(&lease, &inventory, &Driver { majors, files: &[], drm: &drm, display: false })
     }
 
     fn names(nodes: &[Node]) -> Vec<String> {
@@ -384,7 +392,15 @@ mod tests {
         let plan = planned(&[("1", "1.0"), ("1", "1.1")], &MAJORS).unwrap();
         let nodes = ["nvidia1 195:1", "cap20 235:20", "cap21 235:21", "cap22 235:22"];
         assert_eq!(names(&plan.nodes)[3..], nodes);
-        let others = ["nvidia0 195:0", "cap1 235:1", "cap10 235:10", "cap11 235:11", "cap12 235:12"];
+        let others = [
+            "nvidia0 195:0",
+            "dri/card0 226:0",
+            "dri/card1 226:1",
+            "cap1 235:1",
+            "cap10 235:10",
+            "cap11 235:11",
+            "cap12 235:12",
+        ];
         let others =
             [&others[..], &["cap13 235:13", "cap14 235:14", "cap23 235:23", "cap24 235:24", "cap2 235:2"]];
         assert_eq!(names(&plan.others), others.concat());

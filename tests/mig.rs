@@ -169,6 +169,27 @@ fn neighbours_on_one_gpu_and_the_next_after_them() {
     }
 }
 
+/// Nodes for graphics are of a whole GPU.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn no_mig_device_has_graphics() {
+    for (cgroups, runtime) in BUNDLES {
+        let host = host(cgroups);
+        host.load_graphics();
+        let node = &host.gpus[0].graphics()[1].1;
+        let container = wants(&host, runtime, "mig", 1)
+            .env("NVIDIA_DRIVER_CAPABILITIES", "graphics,compute,utility")
+            .furnish(|root| make_node(&root.join("opt/render"), node.0, node.1))
+            .build();
+        container.up().ok();
+        assert_has(&container, "mig", &LAYOUT[..1]);
+        let sees = container.probe(&["/dev/dri", "/opt/render"]);
+        assert_eq!(sees.opened["/dev/dri"], Opened::Absent);
+        assert_eq!(sees.opened["/opt/render"], Opened::Forbidden);
+        container.delete_force();
+    }
+}
+
 /// The files below the container's `/proc/driver/nvidia/capabilities`.
 fn told(container: &Container) -> BTreeSet<String> {
     let output = container.exec(&["find", "/proc/driver/nvidia/capabilities", "-type", "f"]).ok();

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, openat, renameat, unlinkat}
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{DriverRoot, Found, procfs};
+use super::{DriverRoot, Found, mig, procfs};
 use crate::error::{Exit, OrExit, Result};
 use crate::files;
 
@@ -39,7 +39,7 @@ impl Key {
             boot: files::boot_id()?,
             driver: procfs::driver_version(root)?,
             driver_root: root.path().to_string_lossy().into_owned(),
-            mig: procfs::mig_devices(root)?,
+            mig: mig::instances(root)?,
         })
     }
 

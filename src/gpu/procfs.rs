@@ -3,14 +3,12 @@
 
 use rustix::io::Errno;
 
-use super::{Capabilities, DriverRoot};
+use super::DriverRoot;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::types::{GpuUuid, PciAddress};
 
 const VERSION: &str = "proc/driver/nvidia/version";
 const GPUS: &str = "proc/driver/nvidia/gpus";
-const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
-const MIG_MINORS: &str = "proc/driver/nvidia-caps/mig-minors";
 const DEVICES: &str = "proc/devices";
 
 /// Version of the loaded driver. Its absence is how one sees that there is no driver.
@@ -96,62 +94,6 @@ fn parse_uuid(text: &str) -> Result<Option<GpuUuid>, String> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| format!("has the UUID {}", quoted(text)))
-}
-
-/// The MIG devices that exist, as the driver names their directories: `gpu0/gi1`, `gpu0/gi1/ci0`.
-/// (`mig-minors` would list the possible ones.) None where MIG is off.
-pub(super) fn mig_devices(root: &DriverRoot) -> Result<Vec<String>> {
-    list_mig(root).or_exit(Exit::Io, || format!("cannot list {}", root.shown(CAPABILITIES)))
-}
-
-fn list_mig(root: &DriverRoot) -> rustix::io::Result<Vec<String>> {
-    let mut devices = Vec::new();
-    for gpu in with_prefix("gpu", root.names(CAPABILITIES)?) {
-        let mig = format!("{CAPABILITIES}/{gpu}/mig");
-        for gi in with_prefix("gi", root.names(&mig)?) {
-            devices.push(format!("{gpu}/{gi}"));
-            let instances = with_prefix("ci", root.names(format!("{mig}/{gi}"))?);
-            devices.extend(instances.map(|ci| format!("{gpu}/{gi}/{ci}")));
-        }
-    }
-    Ok(devices)
-}
-
-fn with_prefix(prefix: &'static str, names: Vec<String>) -> impl Iterator<Item = String> {
-    names.into_iter().filter(move |name| name.starts_with(prefix))
-}
-
-/// The capabilities of MIG on these GPUs, named by device minor. None where there is no list of them (before r450).
-pub(super) fn capabilities(root: &DriverRoot, gpus: &[u32]) -> Result<Capabilities> {
-    if gpus.is_empty() {
-        return Ok(Capabilities::default());
-    }
-    let text = match root.read(MIG_MINORS) {
-        Err(Errno::NOENT | Errno::NOTDIR) => String::new(),
-        text => text.or_exit(Exit::Io, || format!("cannot read {}", root.shown(MIG_MINORS)))?,
-    };
-    let mut there = mig_devices(root)?;
-    there.extend(["config", "monitor"].map(str::to_owned));
-    Ok(parse_mig_minors(&text, &there, gpus))
-}
-
-/// Lines `config 1`, `gpu0/gi1/access 12`, `gpu0/gi1/ci0/access 13`, for all instances that could be.
-fn parse_mig_minors(text: &str, there: &[String], gpus: &[u32]) -> Capabilities {
-    let mut capabilities = Capabilities::default();
-    let prefixes: Vec<String> = gpus.iter().map(|minor| format!("gpu{minor}/")).collect();
-    for line in text.lines() {
-        let Some((name, minor)) = line.split_once(' ') else { continue };
-        let Ok(minor) = minor.trim().parse() else { continue };
-        let name = name.strip_suffix("/access").unwrap_or(name);
-        let exists = there.iter().any(|one| one == name);
-        if exists || prefixes.iter().any(|prefix| name.starts_with(prefix)) {
-            capabilities.last = capabilities.last.max(minor);
-        }
-        if exists {
-            capabilities.minors.insert(name.to_owned(), minor);
-        }
-    }
-    capabilities
 }
 
 /// The majors of the driver's nodes. Only that of [`super::NVIDIA_MAJOR`] is fixed; the others are
@@ -265,18 +207,6 @@ mod tests {
             assert_eq!(parse_information(&INFORMATION.replace(was, is)), Err(reason.to_owned()));
         }
         assert!(parse_information(&INFORMATION.replace("\t No", "\t Yes")).unwrap().excluded);
-    }
-
-    #[test]
-    fn capabilities_that_are_there_and_the_last_that_could_be() {
-        let text = "config 1\nmonitor 2\ngpu0/gi0/access 3\ngpu0/gi0/ci0/access 4\ngpu1/gi0/access 5\n\
-            gpu1/gi0/ci0/access 6\ngpu1/gi0/ci1/access 7\ngpu10/gi0/access 8\nx\ngpu1/gi1/access x\n";
-        let there = ["config", "monitor", "gpu1/gi0", "gpu1/gi0/ci0"].map(str::to_owned);
-        let capabilities = parse_mig_minors(text, &there, &[1]);
-        let minors: Vec<_> =
-            capabilities.minors.iter().map(|(name, minor)| (name.as_str(), *minor)).collect();
-        assert_eq!(minors, [("config", 1), ("gpu1/gi0", 5), ("gpu1/gi0/ci0", 6), ("monitor", 2)]);
-        assert_eq!(capabilities.last, 7);
     }
 
     #[test]
