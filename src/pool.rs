@@ -88,6 +88,10 @@ struct Budget<'a> {
     cut: &'a CutGpu,
     memory: u64,
     compute: u32,
+    /// Is a MIG device of it held?
+    has_mig: bool,
+    /// Is a share of it held?
+    has_share: bool,
     idle: Vec<&'a Vgpu>,
     /// How many this request already took here.
     taken: u32,
@@ -100,17 +104,24 @@ impl<'a> Budget<'a> {
         Self {
             cut,
             memory: held.iter().map(|held| held.memory.0).sum(),
-            compute: held.iter().map(|held| percent(held.compute)).sum(),
+            compute: held.iter().filter_map(|held| held.compute).map(Percent::get).sum(),
+            has_mig: held.iter().any(|held| held.mig.is_some()),
+            has_share: held.iter().any(|held| held.mig.is_none()),
             idle: cut.vgpus.iter().filter(|vgpu| !held.iter().any(|held| held.bars(vgpu))).collect(),
             taken: 0,
         }
     }
 
-    /// Is there room for it beside all that is leased, vGPUs that the pool file no longer knows included? A MIG
-    /// device has its room: the GPU itself keeps it.
+    /// Is there room for it beside all that is leased, vGPUs that the pool file no longer knows included? MIG devices
+    /// have their room, the GPU itself keeps it. But they and shares are not given at a time: a lease from before the
+    /// GPU was put into MIG mode, or out of it, may open more of it now than it was given.
     fn fits(&self, vgpu: &Vgpu, overcommit: bool) -> bool {
+        if vgpu.mig.is_some() {
+            return !self.has_share;
+        }
         let memory = self.cut.gpu.memory.is_none_or(|all| self.memory.saturating_add(vgpu.memory.0) <= all.0);
-        vgpu.mig.is_some() || overcommit || (memory && self.compute + percent(vgpu.compute) <= 100)
+        let compute = self.compute + vgpu.compute.map_or(0, Percent::get) <= 100;
+        !self.has_mig && (overcommit || (memory && compute))
     }
 
     /// The first idle vGPU that will do: by type as `kinds` lists them, then by number.
@@ -121,17 +132,11 @@ impl<'a> Budget<'a> {
 
     fn take(&mut self, vgpu: &'a Vgpu) -> Held {
         self.memory = self.memory.saturating_add(vgpu.memory.0);
-        self.compute += percent(vgpu.compute);
+        self.compute += vgpu.compute.map_or(0, Percent::get);
         self.idle.retain(|idle| idle.id != vgpu.id);
         self.taken += 1;
         Held::from(vgpu)
     }
-}
-
-/// A MIG device counts as all of its GPU: should that leave MIG mode while a container holds one, the container can
-/// reach all of it, and nobody else is given a share until it is gone.
-fn percent(compute: Option<Percent>) -> u32 {
-    compute.map_or(100, Percent::get)
 }
 
 /// What there is to give: the table, less the GPUs that cannot be used now.

@@ -309,9 +309,67 @@ fn mig_step() -> impl Strategy<Value = MigStep> {
     ]
 }
 
-fn same_device(one: &Held, other: &Held) -> bool {
+/// Can one not be given while the other is held? A MIG device is one UUID and one place; and a share and a MIG device
+/// of one GPU are from before and after it was put into MIG mode, or out of it.
+fn excludes(one: &Held, other: &Held) -> bool {
     let device = one.mig.is_some() && one.mig == other.mig;
-    one.id.gpu == other.id.gpu && (device || one.id.part == other.id.part)
+    let mode = one.mig.is_some() != other.mig.is_some();
+    one.id.gpu == other.id.gpu && (device || mode || one.id.part == other.id.part)
+}
+
+/// A host on which MIG layouts change, and, beside what is recorded, the truth about who is alive.
+#[derive(Default)]
+struct MigHost {
+    table: Table,
+    leases: Vec<Lease>,
+    alive: Vec<Lease>,
+    next_pid: u32,
+}
+
+impl MigHost {
+    fn apply(&mut self, step: &MigStep) {
+        match step {
+            MigStep::Change(layouts) => self.table = in_mig_mode(layouts),
+            MigStep::LeaveMigMode => self.table = two_gpus(),
+            MigStep::Die { nth } if *nth < self.alive.len() => drop(self.alive.remove(*nth)),
+            MigStep::Die { .. } => {}
+            MigStep::Start { count, kind } => self.start(*count, *kind),
+        }
+    }
+
+    fn start(&mut self, count: u32, k: usize) {
+        let policy = Policy {
+            placement: Placement::Pack,
+            lock_timeout: std::time::Duration::ZERO,
+            overcommit: false,
+            allow_other_access: false,
+        };
+        self.next_pid += 1;
+        let lease = fresh(self.next_pid as usize, self.next_pid);
+        let want = Want { count: count.to_string().parse().unwrap(), kinds: vec![kind(k)] };
+        let offer = Offer { table: &self.table, unusable: &[], policy: &policy };
+        let alive = &self.alive;
+        let given = give(&mut self.leases, lease, &want, &offer, |leases| {
+            leases.retain(|lease| alive.contains(lease));
+            Ok(())
+        });
+        let taken = |one: &Held| alive.iter().flat_map(|lease| &lease.vgpus).any(|held| excludes(one, held));
+        let here = self.table.gpus.iter().flat_map(|cut| &cut.vgpus);
+        match given {
+            Ok(Given::New(lease)) => {
+                assert_eq!(lease.vgpus.len(), count as usize);
+                assert!(lease.vgpus.iter().all(|one| here.clone().any(|vgpu| one.is(vgpu))));
+                assert!(!lease.vgpus.iter().any(taken), "{lease:?} beside {alive:?}");
+                self.alive.push(lease);
+            }
+            Ok(Given::Again(_)) => panic!("a new run was taken for an old one"),
+            Err(_) => {
+                let mig = here.filter(|vgpu| vgpu.id.kind == kind(k) && vgpu.mig.is_some());
+                let free = mig.map(Held::from).filter(|one| !taken(one)).count();
+                assert!(free < count as usize, "refused {count} while {free} could be given");
+            }
+        }
+    }
 }
 
 proptest! {
@@ -324,49 +382,8 @@ proptest! {
         layouts in proptest::collection::vec(layout(), 1..3),
         steps in proptest::collection::vec(mig_step(), 1..60),
     ) {
-        let policy = Policy {
-            placement: Placement::Pack,
-            lock_timeout: std::time::Duration::ZERO,
-            overcommit: false,
-            allow_other_access: false,
-        };
-        let mut table = in_mig_mode(&layouts);
-        let (mut leases, mut alive) = (Vec::new(), Vec::<Lease>::new());
-        for (pid, step) in (1..).zip(&steps) {
-            match step {
-                MigStep::Change(layouts) => table = in_mig_mode(layouts),
-                MigStep::LeaveMigMode => table = two_gpus(),
-                MigStep::Die { nth } if *nth < alive.len() => { alive.remove(*nth); }
-                MigStep::Die { .. } => {}
-                MigStep::Start { count, kind: k } => {
-                    let want = Want { count: count.to_string().parse().unwrap(), kinds: vec![kind(*k)] };
-                    let offer = Offer { table: &table, unusable: &[], policy: &policy };
-                    let dead = |leases: &mut Vec<Lease>| { leases.retain(|lease| alive.contains(lease)); Ok(()) };
-                    let given = give(&mut leases, fresh(pid as usize, pid), &want, &offer, dead);
-                    let here = table.gpus.iter().flat_map(|cut| &cut.vgpus);
-                    let held: Vec<&Held> = alive.iter().flat_map(|lease| &lease.vgpus).collect();
-                    match given {
-                        Ok(Given::New(lease)) => {
-                            prop_assert_eq!(lease.vgpus.len(), *count as usize);
-                            for one in &lease.vgpus {
-                                prop_assert!(here.clone().any(|vgpu| one.is(vgpu)));
-                                prop_assert!(!held.iter().any(|held| same_device(one, held)), "{:?}", one);
-                                // With a MIG device one has all of a GPU that has left MIG mode.
-                                let on_it = |held: &&&Held| held.id.gpu == one.id.gpu && held.mig.is_some();
-                                prop_assert!(one.mig.is_some() || !held.iter().any(|held| on_it(&held)));
-                            }
-                            alive.push(lease);
-                        }
-                        Ok(Given::Again(_)) => panic!("a new run was taken for an old one"),
-                        Err(_) => {
-                            let of_kind = here.filter(|vgpu| vgpu.id.kind == kind(*k) && vgpu.mig.is_some());
-                            let free = of_kind.map(Held::from).filter(|one| !held.iter().any(|held| same_device(one, held)));
-                            prop_assert!(free.count() < *count as usize);
-                        }
-                    }
-                }
-            }
-        }
+        let mut host = MigHost { table: in_mig_mode(&layouts), ..MigHost::default() };
+        steps.iter().for_each(|step| host.apply(step));
     }
 }
 
