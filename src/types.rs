@@ -127,6 +127,14 @@ checked_text!(
     |t| { (1..=1024).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_graphic() && b != b'/') }
 );
 
+impl MigProfile {
+    /// The memory that is in the name: `10gb`. A device has a little less.
+    pub fn memory(&self) -> Bytes {
+        let sizes = self.0.split(['.', '+', '-']).find_map(|part| decimal(part.strip_suffix("gb")?));
+        Bytes(u64::from(sizes.unwrap_or_default()) << 30)
+    }
+}
+
 fn is_uuid(text: &str) -> bool {
     let hex = |b: u8| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     text.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && text.bytes().all(hex)
@@ -408,6 +416,8 @@ mod tests {
 
     #[test]
     fn mig_profiles() {
+        let memory = |name: &str| name.parse::<MigProfile>().unwrap().memory();
+        assert_eq!([memory("1c.3g.40gb"), memory("1g.10gb+me")], [Bytes(40 << 30), Bytes(10 << 30)]);
         let names = ["1g.10gb", "7g.80gb", "1c.3g.40gb", "1g.10gb+me", "1g.24gb-me", "1g.24gb+me.all"];
         for name in names {
             assert_eq!(name.parse::<MigProfile>().unwrap().as_str(), name);

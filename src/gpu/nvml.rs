@@ -15,7 +15,7 @@ use super::{DriverRoot, Gpu, Listed, MigDevice, library_dirs};
 use crate::error::{Exit, OrExit, Result, quoted};
 use crate::sys;
 use crate::trust::check_file;
-use crate::types::{Bytes, PciAddress};
+use crate::types::{Bytes, MigProfile, PciAddress};
 
 /// The name that every driver since NVML's first gives its library.
 const NAME: &str = "libnvidia-ml.so.1";
@@ -126,11 +126,12 @@ fn describe_mig(device: &Device<'_>) -> Result<MigDevice, String> {
     let (uuid, name) = (device.uuid().map_err(failed)?, device.name().map_err(failed)?);
     // The product's name, then the profile's: `NVIDIA A100-SXM4-40GB MIG 1g.5gb`.
     let profile = name.rsplit_once(" MIG ").map_or(name.as_str(), |(_, profile)| profile);
+    let profile: MigProfile = profile.parse().map_err(|e| format!("its name is {}: {e}", quoted(&name)))?;
     Ok(MigDevice {
         uuid: uuid.parse().map_err(|e| format!("its UUID is {}: {e}", quoted(&uuid)))?,
         instance: sys::nvml::mig_instance(device).map_err(failed)?,
-        profile: profile.parse().map_err(|e| format!("its name is {}: {e}", quoted(&name)))?,
-        memory: Bytes(device.memory_info().map_err(failed)?.total),
+        memory: memory(device).map_err(failed)?.unwrap_or_else(|| profile.memory()),
+        profile,
     })
 }
 

@@ -135,7 +135,7 @@ fn listed(gpu: &Gpu, device: &Device) -> fake_nvml::MigDevice {
         name: format!("{} MIG {}", gpu.name, device.profile),
         gpu_instance: device.gi,
         compute_instance: device.ci,
-        memory: device.memory(),
+        memory: Some(device.memory()),
         processes: Vec::new(),
     }
 }
