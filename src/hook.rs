@@ -162,7 +162,7 @@ fn bring_in<'a>(
     rollback: &mut Rollback<'a>,
 ) -> Result<()> {
     let allow_other_access = rollback.pool.policy.allow_other_access;
-    let plan = host.plan(lease, &servable)?;
+    let plan = host.plan(lease, &servable, &rollback.pool.policy)?;
     let Servable { bundle, rules, found, .. } = servable;
     let open = live::open(plan, &host.driver, host.majors, found.files)?;
     let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), &rules)?);

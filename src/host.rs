@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::config::{self, PoolFile, Table};
+use crate::config::{self, Policy, PoolFile, Table};
 use crate::device_rule::DeviceRule;
 use crate::driver::{self, Capabilities, Capability};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
@@ -103,7 +103,7 @@ impl Host {
         bundle: &'a Bundle<'a>,
         pool: &PoolFile,
     ) -> Result<Servable<'a>> {
-        let want = request.want(&pool.request, &self.offered(pool))?;
+        let want = request.want(&pool.request, &pool.offered(&self.table))?;
         let rules = bundle.device_rules()?;
         if bundle.joins_mount_namespace() {
             let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
@@ -123,8 +123,9 @@ impl Host {
     /// Everything that goes into the container, once it has a lease.
     ///
     /// # Errors
-    /// Those of [`resolve::plan`].
-    pub fn plan(&self, lease: &Lease, servable: &Servable) -> Result<Plan> {
+    /// Those of [`resolve::plan`], and [`Exit::Request`] for a container that could use more than the MIG devices of
+    /// its lease.
+    pub fn plan(&self, lease: &Lease, servable: &Servable, policy: &Policy) -> Result<Plan> {
         let asks = |capability| servable.capabilities.contains(capability);
         let driver = resolve::Driver {
             majors: &self.majors,
@@ -132,20 +133,16 @@ impl Host {
             drm: if asks(Capability::Graphics) { &self.drm } else { &[] },
             display: asks(Capability::Display),
         };
-        resolve::plan(lease, &self.inventory, &driver)
+        let plan = resolve::plan(lease, &self.inventory, &driver)?;
+        if !policy.allow_other_access && !plan.mig.is_empty() {
+            access::check_mig(servable.bundle)?;
+        }
+        Ok(plan)
     }
 
     /// What there is to give.
     pub fn offer<'a>(&'a self, pool: &'a PoolFile) -> Offer<'a> {
         Offer { table: &self.table, unusable: &self.unusable, policy: &pool.policy }
-    }
-
-    /// The types that some GPU here is cut into.
-    fn offered<'a>(&self, pool: &'a PoolFile) -> Vec<&'a config::VgpuType> {
-        let cut = |kind: &config::VgpuType| {
-            self.table.gpus.iter().flat_map(|gpu| &gpu.vgpus).any(|vgpu| vgpu.id.kind == kind.name)
-        };
-        pool.types.iter().filter(|kind| cut(kind)).collect()
     }
 
     /// The numbers of all nodes that can make a GPU reachable, those of GPUs included that the inventory does
@@ -156,8 +153,7 @@ impl Host {
 
     /// The same without those that were leased.
     pub fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
-        let all = (0..=255).map(|minor| DeviceNumber { major: self.majors.nvidia, minor });
-        let all = all.chain(self.drm.iter().map(|node| node.number));
+        let all = self.inventory.numbers(&self.majors).chain(self.drm.iter().map(|node| node.number));
         all.filter(|number| !leased.contains(number)).collect()
     }
 }

@@ -11,6 +11,7 @@ use common::container::{Builder, Container};
 use common::driver;
 use common::host::{DRIVER, Gpu, Host};
 use common::leases::{asking, assert_refused, host_with_one_vgpu};
+use common::mig::whole;
 use common::runtime::{Runtime, WITH_BUNDLE};
 use common::snapshot::Snapshot;
 use common::strace::new_log;
@@ -76,7 +77,11 @@ fn nodes(nodes: &[Value]) -> BTreeMap<String, (u32, u32)> {
 }
 
 /// The nodes in a container's `/dev/dri`.
-const GRAPHICS: &str = "for node in /dev/dri/*; do stat -c '%n %t %T' $node; done";
+const GRAPHICS: &str = "for node in /dev/dri/*; do test -c $node && stat -c '%n %t %T' $node; done; true";
+
+/// What its `/proc/driver/nvidia` tells of.
+const PROC: &str = "cd /proc/driver/nvidia && find $PWD/gpus -mindepth 1 -maxdepth 1; \
+     test ! -e capabilities || find $PWD/capabilities -type f";
 
 fn graphics(looked: &str) -> impl Iterator<Item = (String, (u32, u32))> {
     let hex = |text| u32::from_str_radix(text, 16).expect("a number");
@@ -84,7 +89,37 @@ fn graphics(looked: &str) -> impl Iterator<Item = (String, (u32, u32))> {
     words.map(move |words| (words[0].to_owned(), (hex(words[1]), hex(words[2]))))
 }
 
-/// What was planned is what the container then has: nodes with their numbers, vGPUs, files, links, sockets.
+/// Plans a container and starts it: what was planned is what it then has, nodes with their numbers, vGPUs, files, links,
+/// sockets, what `/proc` tells. The plan.
+#[track_caller]
+fn assert_planned(container: &Container) -> Value {
+    let plan = parsed(of_bundle(container, &["--json"]).ok());
+    container.up().ok();
+    let sees = container.probe(&[]);
+    let look = |look| container.exec(&["sh", "-c", look]).ok().stdout;
+    let mut has = sees.nodes;
+    has.extend(graphics(&look(GRAPHICS)));
+    assert_eq!(nodes(list(&plan, "nodes")), has);
+    assert!(nodes(list(&plan, "closed")).keys().all(|path| !has.contains_key(path)), "{plan}");
+
+    let lease = sees.lease.expect("a lease");
+    let real = |vgpu: &Value| {
+        let mut vgpu = vgpu.clone();
+        let gpu = container.host().gpus.iter().find(|gpu| gpu.uuid == vgpu["uuid"]).expect("a GPU");
+        (vgpu["name"], vgpu["pci"]) = (json!(gpu.name), json!(gpu.pci));
+        vgpu
+    };
+    assert_eq!(list(&plan, "vgpus"), list(&lease, "vgpus").iter().map(real).collect::<Vec<_>>());
+    let there = look(LOOK);
+    let there = there.lines().map(|line| line.split_once(' ').expect("two words"));
+    let there: BTreeMap<_, _> = there.map(|(path, is)| (path.to_owned(), is.to_owned())).collect();
+    assert_eq!(files(&plan), there);
+    let proc = look(PROC);
+    let told: BTreeSet<_> = list(&plan, "proc").iter().map(|path| path.as_str().expect("a path")).collect();
+    assert_eq!(told, proc.lines().collect());
+    plan
+}
+
 #[test]
 #[ignore = "needs root: starts containers"]
 fn what_is_planned_is_what_is_there() {
@@ -97,7 +132,9 @@ fn what_is_planned_is_what_is_there() {
         let container =
             asking(&host, runtime).annotation("vgpu.count", "2").annotation("vgpu.memory", "1GiB");
         let container = container.env("NVIDIA_DRIVER_CAPABILITIES", "all").with_driver_in_proc().build();
-        let plan = parsed(of_bundle(&container, &["--json"]).ok());
+        let plan = assert_planned(&container);
+        // Of the third one.
+        assert_eq!(list(&plan, "closed").len(), 3, "{plan}");
         for (file, capabilities) in [
             (format!("lib64/libcuda.so.{DRIVER}"), json!(["compute"])),
             (format!("lib64/libnvcuvid.so.{DRIVER}"), json!(["video"])),
@@ -109,31 +146,56 @@ fn what_is_planned_is_what_is_there() {
             let planned = list(&plan, "files").iter().find(|file| file["path"] == path).expect("a file");
             assert_eq!(planned["capabilities"], capabilities, "{file}");
         }
-        container.up().ok();
-
-        let sees = container.probe(&[]);
-        let look = |look| container.exec(&["sh", "-c", look]).ok().stdout;
-        let mut has = sees.nodes;
-        has.extend(graphics(&look(GRAPHICS)));
-        assert_eq!(nodes(list(&plan, "nodes")), has, "{runtime:?}");
-        let others = nodes(list(&plan, "closed"));
-        assert!(others.len() == 3 && others.keys().all(|path| !has.contains_key(path)), "{others:?}");
-        let proc = look("find /proc/driver/nvidia/gpus -mindepth 1 -maxdepth 1");
-        let told: BTreeSet<_> =
-            list(&plan, "proc").iter().map(|path| path.as_str().expect("a path")).collect();
-        assert_eq!(told, proc.lines().collect(), "{runtime:?}");
-        let lease = sees.lease.expect("a lease");
-        for (planned, leased) in list(&plan, "vgpus").iter().zip(list(&lease, "vgpus")) {
-            for key in ["id", "type", "memory", "compute", "uuid", "device"] {
-                assert_eq!(planned[key], leased[key], "{runtime:?}: {key}");
-            }
-        }
-        assert_eq!(list(&plan, "vgpus").len(), list(&lease, "vgpus").len());
-        let there = look(LOOK);
-        let there = there.lines().map(|line| line.split_once(' ').expect("two words"));
-        let there: BTreeMap<_, _> = there.map(|(path, is)| (path.to_owned(), is.to_owned())).collect();
-        assert_eq!(files(&plan), there, "{runtime:?}");
     }
+}
+
+/// A host with MIG devices, two of a type for them.
+fn host_with_mig(cgroups: Cgroups) -> Host {
+    let pool = "[[type]]\nname = \"mig\"\nmig = \"1g.5gb\"\n[[gpu]]\nproduct = \"*\"\n";
+    let host = Host::builder(cgroups).nvml().pool(pool).build();
+    host.set_mig(&host.gpus[0], Some(&[whole("1g.5gb", 7), whole("1g.5gb", 9), whole("3g.20gb", 1)]));
+    driver::install_all(&host.driver_root(), DRIVER);
+    host
+}
+
+#[test]
+#[ignore = "needs root: starts containers"]
+fn mig_devices_are_planned() {
+    for (cgroups, runtime) in [(Cgroups::V1, Runtime::Crun), (Cgroups::V2, Runtime::Runc)] {
+        let host = host_with_mig(cgroups);
+        asking(&host, runtime).build().up().ok();
+        let container = asking(&host, runtime).with_driver_in_proc().build();
+        let plan = assert_planned(&container);
+        let (gpu, device) = (&host.gpus[0], whole("1g.5gb", 9));
+        assert_eq!(plan["vgpus"][0]["mig"], json!({ "uuid": device.uuid(gpu), "profile": "1g.5gb" }));
+        container.down().ok();
+        let printed = of_bundle(&container, &[]).ok().stdout;
+        let line = format!(
+            "  mig/9.0  4864MiB  1g.5gb  on  {}  NVIDIA A100-SXM4-40GB  {}  {}  {}\n",
+            gpu.uuid,
+            gpu.pci,
+            gpu.node(),
+            device.uuid(gpu)
+        );
+        assert!(printed.contains(&line), "{printed}");
+    }
+}
+
+/// With CAP_SYS_ADMIN a container has every MIG device of its GPU.
+#[test]
+#[ignore = "needs root: makes device nodes"]
+fn sys_admin_is_named_where_it_is_allowed() {
+    let host = host_with_mig(Cgroups::V1);
+    let container = asking(&host, Runtime::Runc).tweak(|config| {
+        config["process"]["capabilities"]["bounding"] = json!(["CAP_SYS_ADMIN"]);
+    });
+    let container = container.build();
+    let refused = of_bundle(&container, &[]).exits(65);
+    assert_eq!(refused.stderr, assert_refused(&container, 65));
+    let pool = fs::read_to_string(host.pool_file()).expect("a pool file");
+    fs::write(host.pool_file(), format!("policy.allow_other_access = true\n{pool}")).expect("a pool file");
+    let what = "it has CAP_SYS_ADMIN, and so all MIG devices of its GPU";
+    assert_eq!(parsed(of_bundle(&container, &["--json"]).ok())["other_access"], what);
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn decide(asker: &Asker, pool: &PoolFile, pool_file: &Path) -> Result<Decided> {
     let given =
         pool::give(&mut leases, stand_in(asker.dir)?, &servable.want, &host.offer(pool), remove_dead)?;
     let (Given::New(lease) | Given::Again(lease)) = given;
-    let plan = host.plan(&lease, &servable)?;
+    let plan = host.plan(&lease, &servable, &pool.policy)?;
     let Servable { rules, found, .. } = servable;
     let needs = found.files.iter().map(|file| (file.path.clone(), file.capabilities())).collect();
     let present = live::open(plan.clone(), &host.driver, host.majors, found.files)?.numbers();

@@ -1,5 +1,6 @@
 //! What `vgpu plan` prints: a plan in the words of its reader, as JSON and as tables.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
 
@@ -9,10 +10,12 @@ use super::{Asker, Decided};
 use crate::access;
 use crate::config::PoolFile;
 use crate::driver::Capabilities;
-use crate::gpu::{DriverRoot, Gpu};
+use crate::gpu::{DriverRoot, Inventory, MigDevice};
 use crate::pool::Held;
-use crate::resolve::{File, Node, Socket};
-use crate::types::{Bytes, DeviceNumber, GpuUuid, PciAddress, TypeName, VgpuId};
+use crate::resolve::{File, MigAccess, Node, Socket};
+use crate::types::{
+    Bytes, DeviceNumber, GpuUuid, MigProfile, MigUuid, PciAddress, Percent, TypeName, VgpuId,
+};
 
 /// Where the driver's files are in a container.
 const PLACE: &str = "/usr/local/nvidia";
@@ -27,12 +30,12 @@ pub(super) struct Report {
     capabilities: Vec<&'static str>,
     vgpus: Vec<VgpuReport>,
     nodes: Vec<NodeReport>,
-    /// Nodes of the host's other GPUs, unless pool.toml lets it have these by other ways.
+    /// Nodes of the host's other GPUs and MIG devices, unless pool.toml lets it have these by other ways.
     closed: Vec<NodeReport>,
     files: Vec<FileReport>,
     sockets: Vec<SocketReport>,
-    /// What is left of `/proc/driver/nvidia/gpus`.
-    proc: Vec<String>,
+    /// What `/proc/driver/nvidia` tells of: GPUs and MIG devices.
+    proc: BTreeSet<String>,
     /// What is not there and not needed, a line each.
     missing: Vec<String>,
     /// Another way to a GPU, which pool.toml lets the container have.
@@ -55,11 +58,20 @@ struct VgpuReport {
     id: VgpuId,
     r#type: String,
     memory: u64,
-    compute: u32,
+    /// None for a MIG device.
+    compute: Option<u32>,
     uuid: GpuUuid,
     name: String,
     pci: PciAddress,
     device: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mig: Option<MigReport>,
+}
+
+#[derive(Debug, Serialize)]
+struct MigReport {
+    uuid: MigUuid,
+    profile: MigProfile,
 }
 
 #[derive(Debug, Serialize)]
@@ -111,6 +123,12 @@ impl Report {
         missing.splice(0..0, absent.iter().map(|node| format!("{} is not there", shown(node))));
         let needs =
             |file: &File| needs.get(&file.source).map_or(*capabilities, |needs| needs.and(*capabilities));
+        let gpus = plan.gpus.iter().map(|pci| format!("gpus/{pci}"));
+        let mig = plan.mig.iter().flat_map(MigAccess::files);
+        let other_way = access::other_way(bundle, &rules, &host.majors, &host.numbers());
+        let has_all_mig = !plan.mig.is_empty() && bundle.has_sys_admin();
+        let sys_admin =
+            || has_all_mig.then(|| "it has CAP_SYS_ADMIN, and so all MIG devices of its GPU".to_owned());
         let closed = if pool.policy.allow_other_access { &[] } else { plan.others.as_slice() };
         Self {
             version: 1,
@@ -122,30 +140,33 @@ impl Report {
             },
             driver: host.inventory.driver.clone(),
             capabilities: words(*capabilities),
-            vgpus: lease.vgpus.iter().filter_map(|held| vgpu(held, &host.inventory.gpus)).collect(),
+            vgpus: lease.vgpus.iter().filter_map(|held| vgpu(held, &host.inventory)).collect(),
             nodes: nodes.into_iter().map(node).collect(),
             closed: closed.iter().map(node).collect(),
             files: plan.files.iter().map(|one| file(one, &host.driver, needs(one))).collect(),
             sockets: plan.sockets.iter().map(|one| socket(one, &host.driver)).collect(),
-            proc: plan.gpus.iter().map(|pci| format!("/proc/driver/nvidia/gpus/{pci}")).collect(),
+            proc: gpus.chain(mig).map(|path| format!("/proc/driver/nvidia/{path}")).collect(),
             missing,
-            other_access: access::other_way(bundle, &rules, &host.majors, &host.numbers()),
+            other_access: other_way.or_else(sys_admin),
         }
     }
 }
 
 /// The plan would not have been made without the GPU.
-fn vgpu(held: &Held, gpus: &[Gpu]) -> Option<VgpuReport> {
-    let gpu = gpus.iter().find(|gpu| gpu.uuid == held.id.gpu)?;
+fn vgpu(held: &Held, inventory: &Inventory) -> Option<VgpuReport> {
+    let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == held.id.gpu)?;
+    let device = held.mig.as_ref().and_then(|uuid| inventory.mig_device(&gpu.uuid, uuid));
+    let mig = |device: &MigDevice| MigReport { uuid: device.uuid.clone(), profile: device.profile.clone() };
     Some(VgpuReport {
         id: held.id.clone(),
         r#type: held.id.kind.to_string(),
         memory: held.memory.0,
-        compute: held.compute.get(),
+        compute: held.compute.map(Percent::get),
         uuid: gpu.uuid.clone(),
         name: gpu.name.clone(),
         pci: gpu.pci,
         device: format!("/{}", gpu.node()),
+        mig: device.map(mig),
     })
 }
 
@@ -182,7 +203,7 @@ impl Report {
     /// Prints a line and tables.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let files = format!("files of driver {} for {}", self.driver, self.capabilities.join(","));
-        let closed = "closed to it, and not in its /proc/driver/nvidia: other GPUs";
+        let closed = "closed to it, and not in its /proc/driver/nvidia: other GPUs and MIG devices";
         section(out, &self.request.to_string(), self.vgpus.iter().map(VgpuReport::row))?;
         section(out, "device nodes", self.nodes.iter().map(NodeReport::row))?;
         section(out, &files, self.files.iter().map(FileReport::row))?;
@@ -197,11 +218,16 @@ impl Report {
 }
 
 impl VgpuReport {
-    fn row(&self) -> [String; 8] {
-        let Self { id, memory, compute, uuid, name, pci, device, .. } = self;
-        let (virtual_gpu, memory) = (format!("{}/{}", id.kind, id.n), Bytes(*memory).to_string());
-        let (compute, on) = (format!("{compute}%"), "on".to_owned());
-        [virtual_gpu, memory, compute, on, uuid.to_string(), name.clone(), pci.to_string(), device.clone()]
+    fn row(&self) -> [String; 9] {
+        let Self { id, memory, compute, uuid, name, pci, device, mig, .. } = self;
+        let (part, mig) = match (mig, compute) {
+            (Some(mig), _) => (mig.profile.to_string(), mig.uuid.to_string()),
+            (None, Some(percent)) => (format!("{percent}%"), String::new()),
+            (None, None) => (String::new(), String::new()),
+        };
+        let (memory, on, uuid, pci) =
+            (Bytes(*memory).to_string(), "on".to_owned(), uuid.to_string(), pci.to_string());
+        [id.on_its_gpu(), memory, part, on, uuid, name.clone(), pci, device.clone(), mig]
     }
 }
 
