@@ -178,7 +178,9 @@ fn bring_in<'a>(
         allow_other_access,
         given: &given,
     };
-    live::inject(&open, &entry)
+    live::inject(&open, &entry)?;
+    journal::note(rollback.state_dir, lease.container.as_str(), &open.out_of_reach(&bundle.user()));
+    Ok(())
 }
 
 /// What has been done so far, undone when the hook fails, by an error or a panic.

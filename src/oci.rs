@@ -75,6 +75,25 @@ struct Process<'a> {
     #[serde(borrow)]
     env: Option<Vec<Cow<'a, str>>>,
     capabilities: Option<CapabilitySets>,
+    user: Option<User>,
+}
+
+/// `process.user`: who the container's first process is, in ids of the container's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct User {
+    /// 0 is root, to whom groups mean nothing.
+    pub uid: u32,
+    gid: u32,
+    #[serde(rename = "additionalGids")]
+    additional: Option<Vec<u32>>,
+}
+
+impl User {
+    /// Is it in this group?
+    pub fn is_in(&self, group: u32) -> bool {
+        self.gid == group || self.additional.iter().flatten().any(|gid| *gid == group)
+    }
 }
 
 /// `process.capabilities`
@@ -242,7 +261,7 @@ impl<'a> Bundle<'a> {
         let env = env.filter_map(|value| text(value).map(Cow::Owned));
         Some(Self {
             annotations: Some(annotations.collect()),
-            process: Some(Process { env: Some(env.collect()), capabilities: None }),
+            process: Some(Process { env: Some(env.collect()), ..Process::default() }),
             ..Self::default()
         })
     }
@@ -261,6 +280,11 @@ impl<'a> Bundle<'a> {
     pub fn env(&self, name: &str) -> Option<&str> {
         let mut entries = self.process.as_ref()?.env.as_ref()?.iter().rev();
         entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Who its first process is.
+    pub fn user(&self) -> User {
+        self.process.as_ref().and_then(|process| process.user.clone()).unwrap_or_default()
     }
 
     /// Is the root file system to be read-only for the container? (Runtimes make it so after the hooks.)

@@ -120,6 +120,8 @@ struct Decided {
     needs: BTreeMap<String, Capabilities>,
     /// The driver's files that were not found.
     missing: Vec<String>,
+    /// What of it the container's user cannot open.
+    out_of_reach: Vec<String>,
     /// What the engine itself lets the container open.
     rules: Vec<DeviceRule>,
 }
@@ -139,11 +141,12 @@ fn decide(asker: &Asker, pool: &PoolFile, pool_file: &Path) -> Result<Decided> {
     let plan = host.plan(&lease, &servable, &pool.policy)?;
     let Servable { rules, found, .. } = servable;
     let needs = found.files.iter().map(|file| (file.path.clone(), file.capabilities())).collect();
-    let present = live::open(plan.clone(), &host.driver, host.majors, found.files)?.numbers();
+    let open = live::open(plan.clone(), &host.driver, host.majors, found.files)?;
+    let (present, out_of_reach) = (open.numbers(), open.out_of_reach(&asker.bundle.user()));
     if let Some(dir) = asker.dir {
         asker.bundle.root(dir)?;
     }
-    Ok(Decided { host, lease, plan, present, needs, missing: found.missing, rules })
+    Ok(Decided { host, lease, plan, present, needs, missing: found.missing, out_of_reach, rules })
 }
 
 /// The lease of a container that is not there.

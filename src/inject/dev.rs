@@ -19,6 +19,7 @@ use crate::access;
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::{DRM_MAJOR, DriverRoot, Majors};
+use crate::oci::User;
 use crate::resolve::Node;
 use crate::sys;
 use crate::types::DeviceNumber;
@@ -42,6 +43,22 @@ pub(super) struct OpenNode {
     name: String,
     pub number: DeviceNumber,
     fd: OwnedFd,
+}
+
+impl OpenNode {
+    /// Why this user cannot open the node, whatever the device cgroup allows; none where it can. A container's mapped
+    /// ids count as they are: with mappings, no group of the host's is any of them.
+    pub fn out_of_reach(&self, user: &User) -> Option<String> {
+        let stat = rustix::fs::fstat(&self.fd).ok()?;
+        let may = |shift: u32| stat.st_mode >> shift & 0o6 == 0o6;
+        if user.uid == 0 || may(0) || may(3) && user.is_in(stat.st_gid) {
+            return None;
+        }
+        let (name, mode, group, uid) = (&self.name, stat.st_mode & 0o777, stat.st_gid, user.uid);
+        Some(format!(
+            "/dev/{name} is of group {group} with mode {mode:o}: user {uid} of the container cannot open it; start it with --group-add {group}"
+        ))
+    }
 }
 
 /// Opens a node that the container gets; none where it is optional and not there (R08).

@@ -38,6 +38,8 @@ pub(super) struct Report {
     proc: BTreeSet<String>,
     /// What is not there and not needed, a line each.
     missing: Vec<String>,
+    /// What the container's user cannot open, a line each.
+    out_of_reach: Vec<String>,
     /// Another way to a GPU, which pool.toml lets the container have.
     #[serde(skip_serializing_if = "Option::is_none")]
     other_access: Option<String>,
@@ -116,7 +118,7 @@ impl Report {
     /// A plan in words.
     pub(super) fn new(asker: &Asker, decided: Decided, pool: &PoolFile) -> Self {
         let Asker { source, request, capabilities, bundle, .. } = asker;
-        let Decided { host, lease, plan, present, needs, mut missing, rules } = decided;
+        let Decided { host, lease, plan, present, needs, mut missing, out_of_reach, rules } = decided;
         let (nodes, absent): (Vec<_>, Vec<_>) =
             plan.nodes.iter().partition(|node| present.contains(&node.number));
         let shown = |node: &&Node| host.driver.shown(format!("dev/{}", node.name));
@@ -147,6 +149,7 @@ impl Report {
             sockets: plan.sockets.iter().map(|one| socket(one, &host.driver)).collect(),
             proc: gpus.chain(mig).map(|path| format!("/proc/driver/nvidia/{path}")).collect(),
             missing,
+            out_of_reach,
             other_access: other_way.or_else(sys_admin),
         }
     }
@@ -210,6 +213,7 @@ impl Report {
         section(out, "sockets of its daemons", self.sockets.iter().map(SocketReport::row))?;
         section(out, closed, self.closed.iter().map(NodeReport::row))?;
         section(out, "not there, and not needed", self.missing.iter().map(|line| [line.clone()]))?;
+        section(out, "out of its user's reach", self.out_of_reach.iter().map(|line| [line.clone()]))?;
         match &self.other_access {
             Some(what) => writeln!(out, "other GPUs, too, since allow_other_access = true: {what}"),
             None => Ok(()),
