@@ -117,13 +117,13 @@ fn a_program_of_another_hooks_that_allows_all_is_found() {
     let host = Host::new(Cgroups::V2);
     let lot = Lot::new(&host, 1);
     let beside = lot.park("beside");
-    beside.allow_all();
+    beside.allow_all_beside();
     host.run_hook("createRuntime", &beside.created()).ok();
     let other = host.driver_root().join("dev/nvidia0");
     assert!(beside.open(&other).contains("Operation not permitted"));
     beside.end();
 
-    let alone = lot.park_unruled("alone");
+    let alone = lot.park("alone");
     alone.allow_all();
     let rules = alone.rules();
     let output = host.run_hook("createRuntime", &alone.created()).exits(65);

@@ -5,11 +5,11 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vgpu::driver::{ITEMS, Kind};
+use vgpu::driver::{Grant, ITEMS, Kind};
 
 use common::attack::{Outcome, Outside, attacked};
 use common::bundle::{bind, without_dev};
@@ -153,6 +153,39 @@ on_every_runtime! {
     }
 }
 
+/// The nodes' group is the host's, and a hook cannot put a process into it: it says so.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_user_out_of_the_nodes_group_is_told() {
+    let host = host(Cgroups::V1);
+    host.load_graphics();
+    for (path, _) in host.gpus.iter().flat_map(Gpu::graphics) {
+        let node = host.driver_root().join(&path[1..]);
+        chown(&node, None, Some(44)).expect("chown");
+        fs::set_permissions(&node, fs::Permissions::from_mode(0o660)).expect("chmod");
+    }
+    for (user, said) in [
+        (json!({ "uid": 0, "gid": 0 }), 0),
+        (json!({ "uid": 1000, "gid": 1000 }), 2),
+        (json!({ "uid": 1000, "gid": 1000, "additionalGids": [7, 44] }), 0),
+    ] {
+        let open = "for node in /dev/dri/*; do (: <>$node) 2>&1; done; true";
+        let container = host
+            .container(Runtime::Runc)
+            .annotation("vgpu.count", "1")
+            .env("NVIDIA_DRIVER_CAPABILITIES", "graphics")
+            .tweak(|config| config["process"]["user"] = user.clone())
+            .args(&["sh", "-c", open])
+            .build();
+        let denied = container.run().ok().stdout.matches("Permission denied").count();
+        assert_eq!(denied, said, "{user}");
+        let log = fs::read_to_string(host.state_dir().join("log")).unwrap_or_default();
+        let lines =
+            log.lines().filter(|line| line.contains(container.id()) && line.ends_with("--group-add 44"));
+        assert_eq!(lines.count(), said, "{user}: {log}");
+    }
+}
+
 /// An image's own `/dev` may bring nodes: those of NVIDIA's GPUs are covered, there as in `/dev` itself.
 #[test]
 #[ignore = "needs root: starts containers"]
@@ -226,7 +259,7 @@ fn id(path: &Path) -> String {
 
 /// Sockets, and files that loaders look for in one place.
 fn fixed(capabilities: &str) -> impl Iterator<Item = &'static str> {
-    let capabilities = vgpu::driver::Capabilities::parse(Some(capabilities)).expect("capabilities");
+    let capabilities = Grant::default().asked(Some(capabilities)).expect("capabilities");
     let fixed = ITEMS.iter().filter(|item| matches!(item.kind, Kind::Socket | Kind::Config));
     fixed.filter(move |item| item.capabilities.intersects(capabilities)).map(|item| item.name)
 }

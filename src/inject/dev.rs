@@ -19,6 +19,7 @@ use crate::access;
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::{DRM_MAJOR, DriverRoot, Majors};
+use crate::oci::User;
 use crate::resolve::Node;
 use crate::sys;
 use crate::types::DeviceNumber;
@@ -44,6 +45,22 @@ pub(super) struct OpenNode {
     fd: OwnedFd,
 }
 
+impl OpenNode {
+    /// Why this user cannot open the node, whatever the device cgroup allows; none where it can. A container's mapped
+    /// ids count as they are: with mappings, no group of the host's is any of them.
+    pub fn out_of_reach(&self, user: &User) -> Option<String> {
+        let stat = rustix::fs::fstat(&self.fd).ok()?;
+        let may = |shift: u32| stat.st_mode >> shift & 0o6 == 0o6;
+        if user.uid == 0 || may(0) || may(3) && user.is_in(stat.st_gid) {
+            return None;
+        }
+        let (name, mode, group, uid) = (&self.name, stat.st_mode & 0o777, stat.st_gid, user.uid);
+        Some(format!(
+            "/dev/{name} is of group {group} with mode {mode:o}: user {uid} of the container cannot open it; start it with --group-add {group}"
+        ))
+    }
+}
+
 /// Opens a node that the container gets; none where it is optional and not there (R08).
 pub(super) fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenNode>> {
     match find(node, driver) {
@@ -54,8 +71,12 @@ pub(super) fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenN
             Err(Error::new(Exit::Gpu, message))
         }
         Err(Errno::NOENT) if node.optional => Ok(None),
-        Err(e) => Err(cannot_open(node, driver, e)
-            .remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes")),
+        Err(e) => Err(cannot_open(node, driver, e).remedy(match node.name.starts_with("nvidia-caps/") {
+            false => "`nvidia-modprobe -u -c=0` on the host makes the driver's nodes",
+            true => {
+                "`nvidia-modprobe -f FILE` on the host makes it, FILE being its `access` below /proc/driver/nvidia/capabilities"
+            }
+        })),
     }
 }
 

@@ -30,6 +30,7 @@ use crate::container::{Container, RootIds};
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::gpu::{DriverRoot, Majors};
+use crate::oci::User;
 use crate::resolve::Plan;
 use crate::types::DeviceNumber;
 
@@ -57,13 +58,18 @@ pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, mut found: Vec<Driv
         others: others.collect::<Result<_>>()?,
         files: files::open(plan.files, &mut found)?,
         sockets: sockets::open(plan.sockets, &mut found)?,
-        told: procfs::read(driver, &plan.gpus)?,
+        told: procfs::read(driver, &plan.gpus, &plan.mig)?,
         lease_json: plan.lease_json,
         majors,
     })
 }
 
 impl Open {
+    /// What the container gets and its user cannot open, a line each: a hook cannot put a process into a group.
+    pub fn out_of_reach(&self, user: &User) -> Vec<String> {
+        self.nodes.iter().filter_map(|node| node.out_of_reach(user)).collect()
+    }
+
     /// The device numbers that the container's cgroup must allow.
     pub fn numbers(&self) -> Vec<DeviceNumber> {
         self.nodes.iter().map(|node| node.number).collect()

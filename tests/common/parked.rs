@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -125,17 +125,20 @@ fn devices(host: &Host) -> &'static str {
 /// As every engine begins its list; the one device is there so that there is a list to keep.
 fn deny_all(host: &Host, cgroup: &Path) {
     if host.view().cgroups() == Cgroups::V2 {
-        attach(cgroup, "deny_all", 0);
+        attach(cgroup, &load("deny_all", 0));
     } else {
         fs::write(cgroup.join("devices.deny"), "a").expect("devices.deny");
         fs::write(cgroup.join("devices.allow"), "c 1:3 rwm").expect("devices.allow");
     }
 }
 
-/// Attaches a device program that gives this answer to everything.
-fn attach(cgroup: &Path, name: &str, answer: i32) {
+/// A device program that gives this answer to everything.
+fn load(name: &str, answer: i32) -> OwnedFd {
     let (mov_r0_answer, exit) = (Insn::new(0xb7, 0, 0, 0, answer), Insn::new(0x95, 0, 0, 0, 0));
-    let program = bpf::load(name, &[mov_r0_answer, exit]).expect("a device program");
+    bpf::load(name, &[mov_r0_answer, exit]).expect("a device program")
+}
+
+fn attach(cgroup: &Path, program: &OwnedFd) {
     let cgroup = File::open(cgroup).expect("a cgroup");
     bpf::attach(cgroup.as_fd(), program.as_fd(), bpf::ALLOW_MULTI).expect("attaching it");
 }
@@ -187,9 +190,18 @@ impl Parked<'_> {
         fs::write(self.cgroup.join("devices.allow"), rule).expect("devices.allow");
     }
 
-    /// Attaches a program that allows every device, on v2, as another hook may have done.
+    /// Opens everything, on v2, as another hook may have done: its device program is replaced.
     pub fn allow_all(&self) {
-        attach(&self.cgroup, "allow_all", 1);
+        let (allow, cgroup) = (load("allow_all", 1), File::open(&self.cgroup).expect("a cgroup"));
+        for id in bpf::attached(cgroup.as_fd()).expect("its programs").ids {
+            let deny = bpf::open(id).expect("a program");
+            bpf::replace(cgroup.as_fd(), allow.as_fd(), deny.as_fd()).expect("replacing it");
+        }
+    }
+
+    /// Attaches a program that allows everything, on v2, beside the one that is there.
+    pub fn allow_all_beside(&self) {
+        attach(&self.cgroup, &load("allow_all", 1));
     }
 
     /// Moves its first process into another's cgroup.
