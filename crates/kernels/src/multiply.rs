@@ -30,6 +30,9 @@ pub(crate) struct Product<'a> {
 /// beside it.
 pub(crate) fn multiply(blend: Blend, a: &Gather<'_>, b: &Gather<'_>, product: &mut Product<'_>) {
     let (rows, columns, depth) = (a.leads(), b.leads(), a.depths());
+    if rows == 0 || columns == 0 {
+        return;
+    }
     if depth == 0 || blend.alpha == 0.0 {
         return product.fade(blend, rows, columns);
     }

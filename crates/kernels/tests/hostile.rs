@@ -1,0 +1,281 @@
+//! A client may send any numbers. A geometry refuses them or works: nothing panics, and memory that is too
+//! short is an error.
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use vgpu_kernels::activation::{self, Backward, Function};
+use vgpu_kernels::blas::{self, Gemm, Gemv, Op, Vector};
+use vgpu_kernels::convolution::{self, Axis, Convolution};
+use vgpu_kernels::dropout;
+use vgpu_kernels::pooling::{self, Pooling, Window};
+use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
+use vgpu_kernels::{Blend, Error, Nan, Result, Tensor, elementwise};
+
+/// Mostly a number that is likely to do, sometimes one that is at an end of something.
+fn number(usual: std::ops::Range<i64>) -> impl Strategy<Value = i64> {
+    let ends = vec![
+        0,
+        -1,
+        7,
+        46_341,
+        65_536,
+        i64::from(i32::MAX),
+        1 << 31,
+        1 << 32,
+        i64::from(i32::MIN),
+        1 << 62,
+        i64::MAX,
+        i64::MIN,
+    ];
+    prop_oneof![12 => usual, 1 => select(ends)]
+}
+
+fn dims(rank: std::ops::Range<usize>) -> impl Strategy<Value = Vec<i64>> {
+    prop::collection::vec(number(1..4), rank)
+}
+
+/// A tensor of these dimensions, in one of two orders or with strides of any kind.
+fn tensor(dims: Vec<i64>) -> impl Strategy<Value = Result<Tensor>> {
+    let strides = prop::collection::vec(number(1..40), dims.len());
+    (0..3, strides).prop_map(move |(kind, strides)| match kind {
+        0 => Tensor::packed(&dims),
+        1 => Tensor::channels_last(&dims),
+        _ => Tensor::new(&dims, &strides),
+    })
+}
+
+/// Ones in a slice that holds the span, or is one too short; none where that would be much.
+fn memory<const N: usize>(spans: [usize; N], short: usize) -> Option<[Vec<f32>; N]> {
+    if spans.iter().any(|&span| span > 512) {
+        return None;
+    }
+    let mut number = 0;
+    Some(spans.map(|span| {
+        number += 1;
+        vec![1.0; if number == short { span.saturating_sub(1) } else { span }]
+    }))
+}
+
+/// A run on such memory ends well, or says what is too short.
+fn assert_result(result: Result<()>, spans: &[usize], short: usize) {
+    match short.checked_sub(1).and_then(|i| spans.get(i)) {
+        Some(0) | None => assert_eq!(result, Ok(())),
+        Some(&needed) => assert_eq!(result, Err(Error::Short { needed, given: needed - 1 })),
+    }
+}
+
+const NEW: Blend = Blend::REPLACE;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn tensors(pair in (dims(0..10), prop::collection::vec(number(1..40), 0..10))) {
+        let (dims, strides) = pair;
+        if let Ok(tensor) = Tensor::new(&dims, &strides) {
+            prop_assert!(tensor.elements() <= tensor.span());
+        }
+    }
+
+    #[test]
+    fn elements(
+        (a, c) in dims(1..6).prop_flat_map(|dims| (tensor(dims.clone()), tensor(dims))),
+        short in 0..3_usize,
+    ) {
+        if let (Ok(a), Ok(c)) = (a, c) {
+            let spans = [a.span(), c.span()];
+            let Some([input, mut output]) = memory(spans, short) else { return Ok(()) };
+            assert_result(elementwise::add(NEW, &a, &input, &c, &mut output), &spans, short);
+            assert_result(elementwise::transform(NEW, &a, &input, &c, &mut output), &spans, short);
+            let f = Function::Relu(Nan::Ignore);
+            assert_result(activation::forward(f, NEW, &a, &input, &c, &mut output), &spans, short);
+            let factors = vec![1.0; a.elements()];
+            assert_result(dropout::apply(&factors, &a, &input, &c, &mut output), &spans, short);
+            assert!(dropout::apply(&factors[1..], &a, &input, &c, &mut output).is_err());
+            assert_eq!(elementwise::scale(2.0, &c, &mut output).is_ok(), short != 2);
+            assert_eq!(elementwise::set(2.0, &c, &mut output).is_ok(), short != 2);
+            let all = Backward { y: c, dy: a, x: a, dx: c };
+            let result = all.run(f, NEW, &vec![1.0; c.span()], &input, &input, &mut output);
+            assert_result(result, &spans, short);
+        }
+    }
+
+    #[test]
+    fn unlike_tensors((a, b) in (dims(1..6), dims(1..6)).prop_flat_map(|(a, b)| (tensor(a), tensor(b)))) {
+        if let (Ok(a), Ok(b)) = (a, b) {
+            let Some([x, mut y]) = memory([a.span(), b.span()], 0) else { return Ok(()) };
+            let same = a.dims() == b.dims();
+            prop_assert_eq!(elementwise::transform(NEW, &a, &x, &b, &mut y).is_ok(), same);
+            prop_assert_eq!(Softmax::new(Algorithm::Fast, Mode::Channel, a, b).is_ok(), same && a.dims().len() > 1);
+            let _ = elementwise::add(NEW, &a, &x, &b, &mut y);
+            let _ = convolution::backward_bias(NEW, &a, &x, &b, &mut y);
+        }
+    }
+
+    #[test]
+    fn convolutions(
+        (x, w, y) in (dims(2..6), dims(2..6), dims(2..6))
+            .prop_flat_map(|(x, w, y)| (tensor(x), tensor(w), tensor(y))),
+        axes in prop::collection::vec((number(0..3), number(1..3), number(1..3)), 0..5),
+        groups in number(1..3),
+        flip: bool,
+        short in 0..4_usize,
+    ) {
+        let axes: Result<Vec<Axis>> =
+            axes.into_iter().map(|(pad, stride, dilation)| Axis::new(pad, stride, dilation)).collect();
+        let (Ok(axes), Ok(x), Ok(w), Ok(y)) = (axes, x, w, y) else { return Ok(()) };
+        // Random sizes seldom fit: take the output that does, in the random one's batch.
+        let fitting: Vec<i64> = (0..x.dims().len())
+            .map(|i| match i {
+                0 => x.dims()[0] as i64,
+                1 => w.dims()[0] as i64,
+                _ => match (axes.get(i - 2), w.dims().get(i)) {
+                    (Some(axis), Some(&filter)) => axis.output(x.dims()[i], filter).unwrap_or(1) as i64,
+                    _ => 1,
+                },
+            })
+            .collect();
+        let mode = if flip { convolution::Mode::Convolution } else { convolution::Mode::CrossCorrelation };
+        for y in [Ok(y), Tensor::packed(&fitting)].into_iter().flatten() {
+            let Ok(ours) = Convolution::new(&axes, groups, mode, x, w, y) else { continue };
+            let spans = [x.span(), w.span(), y.span()];
+            let Some([mut xm, mut wm, mut ym]) = memory(spans, short) else { continue };
+            assert_result(ours.forward(NEW, &xm, &wm, &mut ym), &spans, short);
+            assert_result(ours.backward_data(NEW, &wm, &ym, &mut xm), &spans, short);
+            assert_result(ours.backward_filter(NEW, &xm, &ym, &mut wm), &spans, short);
+        }
+    }
+
+    #[test]
+    fn poolings(
+        (x, y) in (dims(2..6), dims(2..6)).prop_flat_map(|(x, mut y)| {
+            y.truncate(x.len());
+            y.iter_mut().zip(&x).take(2).for_each(|(y, x)| *y = *x);
+            (tensor(x), tensor(y))
+        }),
+        windows in prop::collection::vec((number(1..4), number(0..3), number(1..3)), 0..5),
+        mode in select(vec![
+            pooling::Mode::Max(Nan::Ignore),
+            pooling::Mode::AverageIncludingPadding,
+            pooling::Mode::AverageExcludingPadding,
+        ]),
+        short in 0..3_usize,
+    ) {
+        let windows: Result<Vec<Window>> =
+            windows.into_iter().map(|(size, pad, stride)| Window::new(size, pad, stride)).collect();
+        let (Ok(windows), Ok(x), Ok(y)) = (windows, x, y) else { return Ok(()) };
+        for (window, &input) in windows.iter().zip(x.dims()) {
+            let _ = window.output(input);
+        }
+        let Ok(ours) = Pooling::new(mode, &windows, x, y) else { return Ok(()) };
+        let spans = [x.span(), y.span()];
+        let Some([xm, mut ym]) = memory(spans, short) else { return Ok(()) };
+        assert_result(ours.forward(NEW, &xm, &mut ym), &spans, short);
+        assert_result(ours.backward(NEW, &ym, &xm.clone(), &mut vec![0.0; x.span()]), &spans, short);
+    }
+
+    #[test]
+    fn softmaxes(
+        (x, y) in dims(0..6).prop_flat_map(|dims| (tensor(dims.clone()), tensor(dims))),
+        algorithm in select(vec![Algorithm::Fast, Algorithm::Accurate, Algorithm::Log]),
+        mode in select(vec![Mode::Instance, Mode::Channel]),
+        short in 0..3_usize,
+    ) {
+        let (Ok(x), Ok(y)) = (x, y) else { return Ok(()) };
+        let Ok(ours) = Softmax::new(algorithm, mode, x, y) else { return Ok(()) };
+        let spans = [x.span(), y.span()];
+        let Some([xm, mut ym]) = memory(spans, short) else { return Ok(()) };
+        assert_result(ours.forward(NEW, &xm, &mut ym), &spans, short);
+        assert_result(ours.backward(NEW, &x, &vec![1.0; x.span()], &xm, &mut ym), &spans, short);
+    }
+
+    #[test]
+    fn matrices(
+        sizes in [number(0..6), number(0..6), number(0..6)],
+        lds in [number(1..9), number(1..9), number(1..9)],
+        incs in [number(1..4), number(-3..1)],
+        transposed: [bool; 2],
+        short in 0..4_usize,
+    ) {
+        let ops = transposed.map(|transposed| if transposed { Op::Transpose } else { Op::None });
+        if let Ok(gemm) = Gemm::new(ops, sizes, lds) {
+            let spans = [gemm.a().span(), gemm.b().span(), gemm.c().span()];
+            if let Some([a, b, mut c]) = memory(spans, short) {
+                assert_result(gemm.run(NEW, &a, &b, &mut c), &spans, short);
+            }
+        }
+        if let Ok(gemv) = Gemv::new(ops[0], [sizes[0], sizes[1]], lds[0], incs) {
+            let spans = [gemv.a().span(), gemv.x().span(), gemv.y().span()];
+            if let Some([a, x, mut y]) = memory(spans, short) {
+                assert_result(gemv.run(NEW, &a, &x, &mut y), &spans, short);
+            }
+        }
+    }
+
+    #[test]
+    fn vectors(
+        (n, other) in (number(-2..9), number(-2..9)),
+        incs in [number(-4..5), number(-4..5)],
+        short in 0..3_usize,
+    ) {
+        let (Ok(xv), Ok(yv)) = (Vector::new(n, incs[0]), Vector::new(n, incs[1])) else { return Ok(()) };
+        let spans = [xv.span(), yv.span()];
+        // A step of zero makes a short vector of many elements.
+        if n > 65_536 {
+            return Ok(());
+        }
+        if let Some([x, mut y]) = memory(spans, short) {
+            assert_result(blas::axpy(2.0, xv, &x, yv, &mut y), &spans, short);
+            assert_result(blas::copy(xv, &x, yv, &mut y), &spans, short);
+            assert_result(blas::dot(xv, &x, yv, &y).map(|_| ()), &spans, short);
+            assert_eq!(blas::nrm2(xv, &x).is_ok(), short != 1 || spans[0] == 0);
+            assert_eq!(blas::scal(2.0, yv, &mut y).is_ok(), short != 2 || spans[1] == 0);
+        }
+        if let Ok(unlike) = Vector::new(other, 1) && n.max(0) != other.max(0) {
+            assert!(matches!(blas::dot(xv, &[], unlike, &[]), Err(Error::Invalid(_))));
+        }
+    }
+}
+
+/// The numbers that come closest to an overflow.
+#[test]
+fn the_largest_numbers() {
+    let most = i64::from(i32::MAX);
+    let axis = Axis::new(most, most, most).unwrap();
+    assert_eq!(axis.output(i32::MAX as usize, 1), Ok(3));
+    assert!(axis.output(1, 2).is_ok());
+    assert!(axis.output(usize::MAX, usize::MAX).is_err());
+    assert!(axis.output(0, 0).is_err());
+    assert!(Window::new(most, most, most).unwrap().output(usize::MAX).is_err());
+
+    let mode = convolution::Mode::Convolution;
+    let one = Tensor::packed(&[1, 1, 1]).unwrap();
+    let far = Convolution::new(
+        &[Axis::new(most, most, most).unwrap()],
+        1,
+        mode,
+        one,
+        one,
+        Tensor::packed(&[1, 1, 3]).unwrap(),
+    );
+    let mut y = [7.0; 3];
+    far.unwrap().forward(NEW, &[2.0], &[3.0], &mut y).unwrap();
+    assert_eq!(y, [0.0, 6.0, 0.0]);
+
+    let window = Window::new(most, most, most).unwrap();
+    let mean = Pooling::new(
+        pooling::Mode::AverageExcludingPadding,
+        &[window],
+        one,
+        Tensor::packed(&[1, 1, 5]).unwrap(),
+    );
+    let mut y = [7.0; 5];
+    mean.unwrap().forward(NEW, &[2.0], &mut y).unwrap();
+    assert_eq!(y, [0.0, 2.0, 0.0, 0.0, 0.0]);
+
+    let vector = Vector::new(most, -most).unwrap();
+    assert_eq!(vector.span() as u64, (most as u64 - 1) * most as u64 + 1);
+    assert!(Vector::new(1, i64::MIN).is_err());
+    let sizes = [most; 3];
+    assert!(Gemm::new([Op::None; 2], sizes, sizes).unwrap().run(NEW, &[], &[], &mut []).is_err());
+}
