@@ -43,6 +43,10 @@ pub(crate) struct Tap {
 impl Tap {
     /// A dimension of one element, where there is nothing to decide.
     pub(crate) const NONE: Self = Self { start: 0, lead: 0, depth: 0, divisor: 1, limit: 1, step: 0 };
+
+    fn holds(&self, at: i64) -> bool {
+        (0..self.limit).contains(&at)
+    }
 }
 
 /// What is known of one lead of a panel before the depth is.
@@ -93,21 +97,19 @@ impl Gather<'_> {
             counter.step();
         }
         let leads = &leads[..count];
-        let inner = Interior::<W>::new(leads, &self.taps);
+        let reach = Reach::<W>::new(leads, &self.taps);
         let mut counter = Counter::new(depths.start, self.depth);
         for values in panel.iter_mut().take(depths.len()) {
             *values = [0.0; W];
+            let values = &mut values[..count];
             let [plain, spatial @ ..] = counter.digits;
-            let reach: [i64; 3] = std::array::from_fn(|i| self.taps[i].depth * int(spatial[i]));
+            let step: [i64; 3] = std::array::from_fn(|i| self.taps[i].depth * int(spatial[i]));
             let offset = int(plain * self.depth_step);
-            match &inner {
-                Some(inner) if inner.holds(&reach, &self.taps) => {
-                    let offset = offset + (0..3).map(|i| reach[i] * self.taps[i].step).sum::<i64>();
-                    inner.read(self.data, offset, &mut values[..count]);
-                }
-                _ => {
+            match &reach {
+                Some(reach) => reach.read(self, leads, &step, offset, values),
+                None => {
                     for (value, lead) in values.iter_mut().zip(leads) {
-                        *value = self.read(lead, offset, &reach);
+                        *value = self.divided(lead, &step, offset);
                     }
                 }
             }
@@ -123,61 +125,73 @@ impl Gather<'_> {
         }
     }
 
-    /// One element, or the zero beside it.
-    fn read(&self, lead: &Lead, offset: i64, reach: &[i64; 3]) -> f32 {
+    /// One element, or the zero beside it or between its elements.
+    fn divided(&self, lead: &Lead, step: &[i64; 3], offset: i64) -> f32 {
         let mut place = lead.offset + offset;
         for (i, tap) in self.taps.iter().enumerate() {
-            let at = lead.at[i] + reach[i];
-            if at < 0 || at % tap.divisor != 0 || at / tap.divisor >= tap.limit {
+            let mut at = lead.at[i] + step[i];
+            if tap.divisor != 1 {
+                if at % tap.divisor != 0 {
+                    return 0.0;
+                }
+                at /= tap.divisor;
+            }
+            if !tap.holds(at) {
                 return 0.0;
             }
-            place += at / tap.divisor * tap.step;
+            place += at * tap.step;
         }
         self.data[index(place)]
     }
 }
 
-/// A panel whose leads may all lie inside the dimensions at once, where no element has to be asked.
-struct Interior<const W: usize> {
-    /// Of each lead.
+/// How far the leads of a panel reach, where nothing is divided: most steps of the depth leave all of them
+/// inside a dimension, or all outside, and no element has to be asked.
+struct Reach<const W: usize> {
+    /// Where each lead lies.
     places: [i64; W],
-    /// Of all of them, in each dimension.
-    least: [i64; 3],
-    most: [i64; 3],
     /// They lie beside each other.
     run: bool,
+    /// The least and the most of them in each dimension.
+    least: [i64; 3],
+    most: [i64; 3],
 }
 
-impl<const W: usize> Interior<W> {
+impl<const W: usize> Reach<W> {
     fn new(leads: &[Lead], taps: &[Tap; 3]) -> Option<Self> {
         let first = leads.first()?;
         if taps.iter().any(|tap| tap.divisor != 1) {
             return None;
         }
-        let mut inner = Self { places: [0; W], least: first.at, most: first.at, run: true };
-        for (place, lead) in inner.places.iter_mut().zip(leads) {
+        let mut reach = Self { places: [0; W], run: true, least: first.at, most: first.at };
+        for (place, lead) in reach.places.iter_mut().zip(leads) {
             *place = lead.offset + (0..3).map(|i| lead.at[i] * taps[i].step).sum::<i64>();
             for i in 0..3 {
-                inner.least[i] = inner.least[i].min(lead.at[i]);
-                inner.most[i] = inner.most[i].max(lead.at[i]);
+                reach.least[i] = reach.least[i].min(lead.at[i]);
+                reach.most[i] = reach.most[i].max(lead.at[i]);
             }
         }
-        let places = &inner.places[..leads.len()];
-        inner.run = places.iter().zip(places[0]..).all(|(&place, next)| place == next);
-        Some(inner)
+        let places = &reach.places[..leads.len()];
+        reach.run = places.iter().zip(places[0]..).all(|(&place, next)| place == next);
+        Some(reach)
     }
 
-    fn holds(&self, reach: &[i64; 3], taps: &[Tap; 3]) -> bool {
-        (0..3).all(|i| self.least[i] + reach[i] >= 0 && self.most[i] + reach[i] < taps[i].limit)
-    }
-
-    fn read(&self, data: &[f32], offset: i64, values: &mut [f32]) {
-        if self.run {
+    /// The values at one step of the depth; those beside the dimensions are left as they are.
+    fn read(&self, from: &Gather<'_>, leads: &[Lead], step: &[i64; 3], offset: i64, values: &mut [f32]) {
+        let taps = &from.taps;
+        let inside: [bool; 3] = std::array::from_fn(|i| {
+            taps[i].holds(self.least[i] + step[i]) && taps[i].holds(self.most[i] + step[i])
+        });
+        let outside = |i: usize| self.most[i] + step[i] < 0 || self.least[i] + step[i] >= taps[i].limit;
+        let offset = offset + (0..3).map(|i| step[i] * taps[i].step).sum::<i64>();
+        if inside == [true; 3] && self.run {
             let start = index(self.places[0] + offset);
-            values.copy_from_slice(&data[start..start + values.len()]);
-        } else {
-            for (value, place) in values.iter_mut().zip(self.places) {
-                *value = data[index(place + offset)];
+            values.copy_from_slice(&from.data[start..start + values.len()]);
+        } else if !(0..3).any(outside) {
+            for ((value, lead), place) in values.iter_mut().zip(leads).zip(self.places) {
+                if (0..3).all(|i| inside[i] || taps[i].holds(lead.at[i] + step[i])) {
+                    *value = from.data[index(place + offset)];
+                }
             }
         }
     }
