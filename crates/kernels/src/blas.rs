@@ -114,7 +114,7 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    /// A product of `m` by `k` and `k` by `n`.
+    /// A product of `m` by `k` and `k` by `n`. Where C is empty nothing is read, so A and B span nothing.
     ///
     /// # Errors
     /// [`Error::Invalid`] for negative sizes and leading dimensions that are too small.
@@ -127,8 +127,12 @@ impl Gemm {
             Op::None => Matrix::new(rows, columns, ld),
             Op::Transpose => Matrix::new(columns, rows, ld),
         };
-        let (a, b) = (stored(ops[0], m, k, lda)?, stored(ops[1], k, n, ldb)?);
-        Ok(Self { ops, a, b, c: Matrix::new(m, n, ldc)? })
+        let (mut a, mut b) = (stored(ops[0], m, k, lda)?, stored(ops[1], k, n, ldb)?);
+        let c = Matrix::new(m, n, ldc)?;
+        if c.span == 0 {
+            (a.span, b.span) = (0, 0);
+        }
+        Ok(Self { ops, a, b, c })
     }
 
     /// A as it is stored.
@@ -180,7 +184,8 @@ pub struct Gemv {
 }
 
 impl Gemv {
-    /// A product of A, `m` by `n`, or its transpose, with a vector.
+    /// A product of A, `m` by `n`, or its transpose, with a vector. Where A is empty nothing happens, as in
+    /// the reference BLAS, so the vectors span nothing.
     ///
     /// # Errors
     /// [`Error::Invalid`] for negative sizes, a leading dimension that is too small and increments of zero.
@@ -190,7 +195,11 @@ impl Gemv {
             return Err(Error::Invalid("an increment is zero"));
         }
         let (xlen, ylen) = if op == Op::None { (n, m) } else { (m, n) };
-        Ok(Self { op, a, x: Vector::new(xlen, incx)?, y: Vector::new(ylen, incy)? })
+        let (mut x, mut y) = (Vector::new(xlen, incx)?, Vector::new(ylen, incy)?);
+        if a.span == 0 {
+            (x.span, y.span) = (0, 0);
+        }
+        Ok(Self { op, a, x, y })
     }
 
     /// A as it is stored.
@@ -211,8 +220,7 @@ impl Gemv {
         &self.y
     }
 
-    /// The product. With `alpha` zero, A and x are not read. Nothing happens where A is empty, as in the
-    /// reference BLAS.
+    /// The product. With `alpha` zero, A and x are not read.
     ///
     /// # Errors
     /// Where a slice is too short.

@@ -13,21 +13,36 @@ use vgpu_kernels::{Blend, Error, Nan, Result, Tensor, elementwise};
 
 /// Mostly a number that is likely to do, sometimes one that is at an end of something.
 fn number(usual: std::ops::Range<i64>) -> impl Strategy<Value = i64> {
-    let ends = vec![
-        0,
-        -1,
-        7,
-        46_341,
-        65_536,
-        i64::from(i32::MAX),
-        1 << 31,
-        1 << 32,
-        i64::from(i32::MIN),
-        1 << 62,
-        i64::MAX,
-        i64::MIN,
-    ];
-    prop_oneof![12 => usual, 1 => select(ends)]
+    prop_oneof![12 => usual, 1 => end()]
+}
+
+/// Where one thing or another ends.
+fn end() -> impl Strategy<Value = i64> {
+    let int = i64::from(i32::MAX);
+    select(vec![0, -1, 1, 7, 46_341, 65_536, int, int + 1, 1 << 32, -int - 1, 1 << 62, i64::MAX, i64::MIN])
+}
+
+/// A number to put into a list of others, or none.
+#[derive(Clone, Debug)]
+struct Poke(Option<(prop::sample::Index, i64)>);
+
+fn poke() -> impl Strategy<Value = Poke> {
+    prop::option::of((any::<prop::sample::Index>(), end())).prop_map(Poke)
+}
+
+impl Poke {
+    fn put(&self, numbers: &mut [i64]) {
+        if let Some((at, number)) = &self.0 {
+            numbers[at.index(numbers.len())] = *number;
+        }
+    }
+}
+
+/// Input, filter and (padding, stride, dilation) of one dimension, the filter no larger than the padded input.
+fn axis() -> impl Strategy<Value = (i64, i64, (i64, i64, i64))> {
+    (1..4_i64, 1..4_i64, 0..3_i64, 1..3_i64, 1..3_i64).prop_map(|(x, w, pad, stride, dilation)| {
+        (x, w.min((x + 2 * pad - 1) / dilation + 1), (pad, stride, dilation))
+    })
 }
 
 fn dims(rank: std::ops::Range<usize>) -> impl Strategy<Value = Vec<i64>> {
@@ -67,7 +82,7 @@ fn assert_result(result: Result<()>, spans: &[usize], short: usize) {
 const NEW: Blend = Blend::REPLACE;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn tensors(pair in (dims(0..10), prop::collection::vec(number(1..40), 0..10))) {
@@ -114,56 +129,65 @@ proptest! {
 
     #[test]
     fn convolutions(
-        (x, w, y) in (dims(2..6), dims(2..6), dims(2..6))
-            .prop_flat_map(|(x, w, y)| (tensor(x), tensor(w), tensor(y))),
-        axes in prop::collection::vec((number(0..3), number(1..3), number(1..3)), 0..5),
-        groups in number(1..3),
+        (channels, spatial) in (prop::collection::vec(1..4_i64, 4), prop::collection::vec(axis(), 0..5)),
+        layouts in [0..2_usize, 0..2, 0..2],
         flip: bool,
+        poke in poke(),
         short in 0..4_usize,
     ) {
-        let axes: Result<Vec<Axis>> =
-            axes.into_iter().map(|(pad, stride, dilation)| Axis::new(pad, stride, dilation)).collect();
-        let (Ok(axes), Ok(x), Ok(w), Ok(y)) = (axes, x, w, y) else { return Ok(()) };
-        // Random sizes seldom fit: take the output that does, in the random one's batch.
-        let fitting: Vec<i64> = (0..x.dims().len())
-            .map(|i| match i {
-                0 => x.dims()[0] as i64,
-                1 => w.dims()[0] as i64,
-                _ => match (axes.get(i - 2), w.dims().get(i)) {
-                    (Some(axis), Some(&filter)) => axis.output(x.dims()[i], filter).unwrap_or(1) as i64,
-                    _ => 1,
-                },
-            })
-            .collect();
-        let mode = if flip { convolution::Mode::Convolution } else { convolution::Mode::CrossCorrelation };
-        for y in [Ok(y), Tensor::packed(&fitting)].into_iter().flatten() {
-            let Ok(ours) = Convolution::new(&axes, groups, mode, x, w, y) else { continue };
-            let spans = [x.span(), w.span(), y.span()];
-            let Some([mut xm, mut wm, mut ym]) = memory(spans, short) else { continue };
-            assert_result(ours.forward(NEW, &xm, &wm, &mut ym), &spans, short);
-            assert_result(ours.backward_data(NEW, &wm, &ym, &mut xm), &spans, short);
-            assert_result(ours.backward_filter(NEW, &xm, &ym, &mut wm), &spans, short);
+        let [batch, groups, inputs, outputs] = channels[..] else { unreachable!() };
+        // Numbers that fit, in one list, and then perhaps one that does not.
+        let mut numbers = vec![groups, batch, groups * inputs, groups * outputs, inputs, batch, groups * outputs];
+        for &(x, w, (pad, stride, dilation)) in &spatial {
+            let y = 1 + (x + 2 * pad - (w - 1) * dilation - 1) / stride;
+            numbers.extend([x, w, y, pad, stride, dilation]);
         }
+        poke.put(&mut numbers);
+        let (groups, first, rest) = (numbers[0], &numbers[1..7], &numbers[7..]);
+        let dims = |at: usize| -> Vec<i64> {
+            first[2 * at..][..2].iter().copied().chain(rest.chunks(6).map(|axis| axis[at])).collect()
+        };
+        let tensor = |at: usize| [Tensor::packed, Tensor::channels_last][layouts[at]](&dims(at));
+        let axes: Result<Vec<Axis>> = rest.chunks(6).map(|axis| Axis::new(axis[3], axis[4], axis[5])).collect();
+        let (Ok(axes), Ok(x), Ok(w), Ok(y)) = (axes, tensor(0), tensor(1), tensor(2)) else { return Ok(()) };
+        for (axis, (&x, &w)) in axes.iter().zip(x.dims().iter().zip(w.dims())) {
+            let _ = axis.output(x, w);
+        }
+        let mode = if flip { convolution::Mode::Convolution } else { convolution::Mode::CrossCorrelation };
+        let Ok(ours) = Convolution::new(&axes, groups, mode, x, w, y) else { return Ok(()) };
+        let spans = [x.span(), w.span(), y.span()];
+        let Some([mut xm, mut wm, mut ym]) = memory(spans, short) else { return Ok(()) };
+        assert_result(ours.forward(NEW, &xm, &wm, &mut ym), &spans, short);
+        assert_result(ours.backward_data(NEW, &wm, &ym, &mut xm), &spans, short);
+        assert_result(ours.backward_filter(NEW, &xm, &ym, &mut wm), &spans, short);
     }
 
+    /// The output's size need not fit the windows.
     #[test]
     fn poolings(
-        (x, y) in (dims(2..6), dims(2..6)).prop_flat_map(|(x, mut y)| {
-            y.truncate(x.len());
-            y.iter_mut().zip(&x).take(2).for_each(|(y, x)| *y = *x);
-            (tensor(x), tensor(y))
-        }),
-        windows in prop::collection::vec((number(1..4), number(0..3), number(1..3)), 0..5),
+        (planes, spatial) in ([1..4_i64, 1..4], prop::collection::vec((1..4_i64, axis()), 0..5)),
+        layouts in [0..2_usize, 0..2],
         mode in select(vec![
             pooling::Mode::Max(Nan::Ignore),
             pooling::Mode::AverageIncludingPadding,
             pooling::Mode::AverageExcludingPadding,
         ]),
+        poke in poke(),
         short in 0..3_usize,
     ) {
+        let mut numbers = [planes, planes].concat();
+        for &(y, (x, window, (pad, stride, _))) in &spatial {
+            numbers.extend([x, y, window, pad, stride]);
+        }
+        poke.put(&mut numbers);
+        let (first, rest) = numbers.split_at(4);
+        let dims = |at: usize| -> Vec<i64> {
+            first[2 * at..][..2].iter().copied().chain(rest.chunks(5).map(|axis| axis[at])).collect()
+        };
+        let tensor = |at: usize| [Tensor::packed, Tensor::channels_last][layouts[at]](&dims(at));
         let windows: Result<Vec<Window>> =
-            windows.into_iter().map(|(size, pad, stride)| Window::new(size, pad, stride)).collect();
-        let (Ok(windows), Ok(x), Ok(y)) = (windows, x, y) else { return Ok(()) };
+            rest.chunks(5).map(|axis| Window::new(axis[2], axis[3], axis[4])).collect();
+        let (Ok(windows), Ok(x), Ok(y)) = (windows, tensor(0), tensor(1)) else { return Ok(()) };
         for (window, &input) in windows.iter().zip(x.dims()) {
             let _ = window.output(input);
         }
@@ -171,7 +195,8 @@ proptest! {
         let spans = [x.span(), y.span()];
         let Some([xm, mut ym]) = memory(spans, short) else { return Ok(()) };
         assert_result(ours.forward(NEW, &xm, &mut ym), &spans, short);
-        assert_result(ours.backward(NEW, &ym, &xm.clone(), &mut vec![0.0; x.span()]), &spans, short);
+        let (dy, mut dx) = (ym, vec![1.0; x.span()]);
+        assert_result(ours.backward(NEW, &dy, &xm, &mut dx), &spans, short);
     }
 
     #[test]
@@ -278,4 +303,8 @@ fn the_largest_numbers() {
     assert!(Vector::new(1, i64::MIN).is_err());
     let sizes = [most; 3];
     assert!(Gemm::new([Op::None; 2], sizes, sizes).unwrap().run(NEW, &[], &[], &mut []).is_err());
+    // Nothing, but many rows of it: done at once.
+    for sizes in [[0, most, 0], [most, 0, 0], [most, 0, most], [0, 0, most]] {
+        Gemm::new([Op::None; 2], sizes, [most; 3]).unwrap().run(NEW, &[], &[], &mut []).unwrap();
+    }
 }

@@ -193,8 +193,9 @@ fn in_place() {
     let mut apart = [0.0; 3];
     activation::forward(f, NEW, &t, &x, &t, &mut apart).unwrap();
     let mut memory = x;
-    let same = [0..3];
-    arena::write(&mut memory, same, 0..3, |[x], y| activation::forward(f, NEW, &t, x, &t, y)).unwrap();
+    let all = 0..3;
+    arena::write(&mut memory, [all.clone()], all, |[x], y| activation::forward(f, NEW, &t, x, &t, y))
+        .unwrap();
     assert_eq!(memory, apart);
 
     let t = Tensor::packed(&[1, 3, 1, 1]).unwrap();
