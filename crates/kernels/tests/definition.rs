@@ -170,7 +170,7 @@ fn inc() -> impl Strategy<Value = i64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn convolutions(
@@ -323,11 +323,12 @@ proptest! {
 #[test]
 fn products_of_several_blocks() {
     let blend = Blend { alpha: 0.5, beta: -2.0 };
-    for sizes in [[600, 5, 3], [5, 150, 3], [3, 5, 700], [520, 70, 260]] {
+    for sizes in [[600, 5, 3], [5, 150, 3], [3, 5, 700]] {
         for transposed in [[false, false], [true, true]] {
             multiply(sizes, transposed, 1, blend, 5);
         }
     }
+    multiply([514, 66, 258], [false, true], 0, blend, 5);
 }
 
 #[test]
