@@ -1,6 +1,7 @@
 //! Activation functions, forward and backward. Touches nothing but the slices it is given.
 
-use crate::error::{Result, operand, output};
+use crate::check::{operand, output};
+use crate::error::Result;
 use crate::tensor::Tensor;
 use crate::{Blend, Nan, walk};
 

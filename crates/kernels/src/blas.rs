@@ -5,9 +5,13 @@
 //! where an increment is negative (the reference BLAS starts at `(1 - n) * inc` then).
 
 use crate::Blend;
-use crate::error::{Error, Result, operand, output, positive, size};
+use crate::check::{operand, output, positive, size};
+use crate::error::{Error, Result};
 use crate::gather::{Gather, Spread, Tap};
 use crate::multiply::{Product, multiply};
+
+/// How many elements of a matrix-vector product are summed at once.
+const BLOCK: usize = 64;
 
 /// Whether a matrix is taken as it is (`cublasOperation_t`; for real numbers, the conjugate transpose is
 /// the transpose).
@@ -234,13 +238,36 @@ impl Gemv {
             self.y.places().for_each(|at| blend.fade(&mut y[at]));
             return Ok(());
         }
-        let (across, down) = if self.op == Op::None { (self.a.ld, 1) } else { (1, self.a.ld) };
-        for (row, at) in self.y.places().enumerate() {
-            let line = a[row * down..].iter().step_by(across);
-            let sum: f64 = line.zip(self.x.values(x)).map(|(&a, x)| f64::from(a) * f64::from(x)).sum();
-            blend.store(sum as f32, &mut y[at]);
+        match self.op {
+            Op::None => self.by_column(blend, a, x, y),
+            Op::Transpose => self.by_row(blend, a, x, y),
         }
         Ok(())
+    }
+
+    /// A block of y at a time, so that A is read along its columns. Sums are in double precision.
+    fn by_column(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) {
+        let mut places = self.y.places();
+        for first in (0..self.a.rows).step_by(BLOCK) {
+            let mut sums = [0.0_f64; BLOCK];
+            let sums = &mut sums[..BLOCK.min(self.a.rows - first)];
+            for (column, x) in self.x.values(x).enumerate() {
+                let a = &a[column * self.a.ld + first..][..sums.len()];
+                sums.iter_mut().zip(a).for_each(|(sum, &a)| *sum += f64::from(a) * f64::from(x));
+            }
+            // Sums first: where they end, no place is lost.
+            for (&mut sum, at) in sums.iter_mut().zip(&mut places) {
+                blend.store(sum as f32, &mut y[at]);
+            }
+        }
+    }
+
+    /// A column of A, which is a row of its transpose, for each element of y.
+    fn by_row(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) {
+        for (a, at) in a.chunks(self.a.ld).zip(self.y.places()) {
+            let products = a.iter().zip(self.x.values(x)).map(|(&a, x)| f64::from(a) * f64::from(x));
+            blend.store(products.sum::<f64>() as f32, &mut y[at]);
+        }
     }
 }
 
@@ -307,5 +334,34 @@ fn pair(xv: Vector, x: &[f32], yv: Vector) -> Result<&[f32]> {
     match xv.len == yv.len {
         true => operand(x, xv.span),
         false => Err(Error::Invalid("two vectors differ in length")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused() {
+        let short = Error::Invalid("a leading dimension is smaller than a column");
+        assert_eq!(Matrix::new(4, 2, 3), Err(short));
+        assert_eq!(Matrix::new(4, 2, 4).map(|matrix| matrix.span()), Ok(8));
+        assert!(matches!(Matrix::new(0, 2, 0), Err(Error::Invalid(_))));
+        assert!(matches!(Matrix::new(-1, 2, 4), Err(Error::Invalid(_))));
+        assert!(matches!(Gemv::new(Op::None, [1, 1], 1, [0, 1]), Err(Error::Invalid(_))));
+        assert!(matches!(Gemv::new(Op::None, [1, 1], 1, [1, 0]), Err(Error::Invalid(_))));
+    }
+
+    /// Which side of a product has which shape, by what its leading dimension must hold.
+    #[test]
+    fn shapes_of_a_product() {
+        let gemm = |ops, lds| Gemm::new(ops, [2, 3, 5], lds);
+        assert!(gemm([Op::None, Op::None], [2, 5, 2]).is_ok());
+        assert!(gemm([Op::None, Op::None], [1, 5, 2]).is_err());
+        assert!(gemm([Op::None, Op::None], [2, 4, 2]).is_err());
+        assert!(gemm([Op::None, Op::None], [2, 5, 1]).is_err());
+        assert!(gemm([Op::Transpose, Op::Transpose], [5, 3, 2]).is_ok());
+        assert!(gemm([Op::Transpose, Op::Transpose], [4, 3, 2]).is_err());
+        assert!(gemm([Op::Transpose, Op::Transpose], [5, 2, 2]).is_err());
     }
 }

@@ -1,7 +1,8 @@
 //! Convolution in one to three spatial dimensions: forward, and backward to data, filter and bias. Touches
 //! nothing but the slices it is given and scratch memory of a fixed size.
 
-use crate::error::{Error, Result, operand, output, positive, size};
+use crate::check::{operand, output, positive, size};
+use crate::error::{Error, Result};
 use crate::gather::{DIGITS, Gather, Spread, Tap, int};
 use crate::multiply::{Product, multiply};
 use crate::tensor::Tensor;
@@ -56,6 +57,8 @@ impl Axis {
 ///
 /// The input is (N, C, …), the filter (K, C / groups, …), the output (N, K, …), in any layout; group *g*
 /// takes the *g*-th part of the channels on each side (`cudnnSetConvolutionGroupCount`).
+///
+/// Padding is zeros that are multiplied like everything else: with an infinite filter they are NaN.
 #[derive(Clone, Copy, Debug)]
 pub struct Convolution {
     x: Tensor,
@@ -317,4 +320,49 @@ pub fn backward_bias(blend: Blend, yt: &Tensor, dy: &[f32], bt: &Tensor, db: &mu
         blend.store(sum as f32, &mut db[channel * bt.strides()[1]]);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(groups: i64, x: [i64; 4], w: [i64; 4], y: [i64; 4], axes: &[Axis]) -> Error {
+        let [x, w, y] = [x, w, y].map(|dims| Tensor::packed(&dims).unwrap());
+        Convolution::new(axes, groups, Mode::CrossCorrelation, x, w, y).unwrap_err()
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit() {
+        let (x, w, y) = ([2, 4, 5, 5], [6, 2, 3, 3], [2, 6, 3, 3]);
+        let axes = [Axis::new(0, 1, 1).unwrap(); 2];
+        let tensors = [x, w, y].map(|dims| Tensor::packed(&dims).unwrap());
+        let [xt, wt, yt] = tensors;
+        assert!(Convolution::new(&axes, 2, Mode::CrossCorrelation, xt, wt, yt).is_ok());
+        let misfit = Error::Invalid("input, filter and output of a convolution do not fit");
+        let misfits = [
+            refused(1, x, w, y, &axes),
+            refused(2, [3, 4, 5, 5], w, y, &axes),
+            refused(2, [2, 5, 5, 5], w, y, &axes),
+            refused(2, x, [7, 2, 3, 3], y, &axes),
+            refused(2, x, [7, 2, 3, 3], [2, 7, 3, 3], &axes),
+            refused(2, x, w, [2, 6, 4, 3], &axes),
+            refused(2, x, w, [2, 6, 3, 2], &axes),
+        ];
+        assert_eq!(misfits, [misfit; 7]);
+        let larger = Error::Invalid("the filter is larger than the padded input");
+        assert_eq!(refused(2, x, [6, 2, 3, 6], y, &axes), larger);
+        assert!(matches!(refused(2, x, w, y, &axes[..1]), Error::Invalid(_)));
+        assert!(matches!(refused(0, x, w, y, &axes), Error::Invalid(_)));
+    }
+
+    #[test]
+    fn dimensions_that_there_is_no_kernel_for() {
+        let none = Tensor::packed(&[1, 1]).unwrap();
+        let six = Tensor::packed(&[1; 6]).unwrap();
+        let axes = [Axis::new(0, 1, 1).unwrap(); 4];
+        for (axes, tensor) in [(&axes[..0], none), (&axes[..], six)] {
+            let result = Convolution::new(axes, 1, Mode::Convolution, tensor, tensor, tensor);
+            assert!(matches!(result.unwrap_err(), Error::Unsupported(_)));
+        }
+    }
 }

@@ -8,7 +8,8 @@
 //!
 //! Forward is [`Dropout::draw`] and then [`apply`]; backward is [`apply`] alone, with the same factors.
 
-use crate::error::{Error, Result, operand, output};
+use crate::check::{operand, output};
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::walk;
 

@@ -1,6 +1,7 @@
 //! Element by element: add, transform, scale, set. Touches nothing but the slices it is given.
 
-use crate::error::{Error, Result, operand, output};
+use crate::check::{operand, output};
+use crate::error::{Error, Result};
 use crate::tensor::{MAX_RANK, Tensor};
 use crate::{Blend, walk};
 

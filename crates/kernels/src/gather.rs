@@ -165,14 +165,14 @@ impl<const W: usize> Reach<W> {
         }
         let mut reach = Self { places: [0; W], run: true, least: first.at, most: first.at };
         for (place, lead) in reach.places.iter_mut().zip(leads) {
-            *place = lead.offset + (0..3).map(|i| lead.at[i] * taps[i].step).sum::<i64>();
+            *place = along(lead.offset, &lead.at, taps);
             for i in 0..3 {
                 reach.least[i] = reach.least[i].min(lead.at[i]);
                 reach.most[i] = reach.most[i].max(lead.at[i]);
             }
         }
         let places = &reach.places[..leads.len()];
-        reach.run = places.iter().zip(places[0]..).all(|(&place, next)| place == next);
+        reach.run = places.windows(2).all(|pair| pair[0].wrapping_add(1) == pair[1]);
         Some(reach)
     }
 
@@ -183,18 +183,24 @@ impl<const W: usize> Reach<W> {
             taps[i].holds(self.least[i] + step[i]) && taps[i].holds(self.most[i] + step[i])
         });
         let outside = |i: usize| self.most[i] + step[i] < 0 || self.least[i] + step[i] >= taps[i].limit;
-        let offset = offset + (0..3).map(|i| step[i] * taps[i].step).sum::<i64>();
+        let offset = along(offset, step, taps);
         if inside == [true; 3] && self.run {
-            let start = index(self.places[0] + offset);
+            let start = index(self.places[0].wrapping_add(offset));
             values.copy_from_slice(&from.data[start..start + values.len()]);
         } else if !(0..3).any(outside) {
             for ((value, lead), place) in values.iter_mut().zip(leads).zip(self.places) {
                 if (0..3).all(|i| inside[i] || taps[i].holds(lead.at[i] + step[i])) {
-                    *value = from.data[index(place + offset)];
+                    *value = from.data[index(place.wrapping_add(offset))];
                 }
             }
         }
     }
+}
+
+/// The place that lies `at` so far along each dimension from `place`. Far outside the dimensions it may be
+/// beyond 64 bits: it wraps, and comes back when the rest is added that leads inside.
+fn along(place: i64, at: &[i64; 3], taps: &[Tap; 3]) -> i64 {
+    (0..3).fold(place, |place, i| place.wrapping_add(at[i].wrapping_mul(taps[i].step)))
 }
 
 /// Where the elements of an index of [`DIGITS`] digits lie.

@@ -10,8 +10,9 @@
 //! Slices cannot alias. Where a caller's ranges of one memory do, as in-place activations are meant to,
 //! [`arena::write`] makes it as if every input had been read before the output is written.
 //!
-//! Results do not depend on the machine's number of threads (there is one), on strides or on what was in
-//! the output before, where it is not asked for: see [`Blend`].
+//! Everything runs on the caller's thread and adds in an order that the geometry alone decides: the same
+//! call has the same result, bit for bit, however many cores there are. What was in the output before counts
+//! only where it is asked for: see [`Blend`].
 //!
 //! Rules of cuDNN and cuBLAS are those of NVIDIA's public documentation (the cuDNN API reference, 8.9 and
 //! 9.1; the cuBLAS library's user guide, 12), named where they are used; where it is silent, the text says
@@ -21,6 +22,7 @@
 pub mod activation;
 pub mod arena;
 pub mod blas;
+mod check;
 pub mod convolution;
 pub mod dropout;
 pub mod elementwise;
@@ -36,6 +38,9 @@ pub use convolution::Convolution;
 pub use error::{Error, Result};
 pub use pooling::Pooling;
 pub use tensor::{MAX_RANK, Tensor};
+
+/// Sizes below 2^31 may be multiplied in a `usize`; the checks of geometries rely on it.
+const _: () = assert!(usize::BITS == 64);
 
 /// How a result enters the output: `alpha * result + beta * prior`.
 ///

@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Result, operand, output, positive, size};
+use crate::check::{operand, output, positive, size};
+use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::{Blend, Nan, walk};
 

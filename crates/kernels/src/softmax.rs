@@ -1,7 +1,8 @@
 //! Softmax, forward and backward. Touches nothing but the slices it is given.
 
 use crate::Blend;
-use crate::error::{Error, Result, operand, output};
+use crate::check::{operand, output};
+use crate::error::{Error, Result};
 use crate::tensor::{MAX_RANK, Tensor};
 use crate::walk::{Walk, each, zip};
 

@@ -1,6 +1,7 @@
 //! Where a tensor's elements lie: dimensions and strides, checked. Touches nothing.
 
-use crate::error::{Error, Result, positive};
+use crate::check::positive;
+use crate::error::{Error, Result};
 
 /// The most dimensions a tensor has (`CUDNN_DIM_MAX`).
 pub const MAX_RANK: usize = 8;

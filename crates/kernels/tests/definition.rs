@@ -268,7 +268,7 @@ proptest! {
 
     #[test]
     fn matrix_vector_products(
-        (m, n) in (1..9_usize, 1..9_usize),
+        (m, n) in (prop_oneof![1..9_usize, 60..140_usize], 1..9_usize),
         transposed: bool,
         (incx, incy) in (inc(), inc()),
         blend in blend(),

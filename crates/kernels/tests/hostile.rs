@@ -49,13 +49,24 @@ fn dims(rank: std::ops::Range<usize>) -> impl Strategy<Value = Vec<i64>> {
     prop::collection::vec(number(1..4), rank)
 }
 
-/// A tensor of these dimensions, in one of two orders or with strides of any kind.
+type Layout = fn(&[i64]) -> Result<Tensor>;
+
+const LAYOUTS: [Layout; 3] = [Tensor::packed, Tensor::channels_last, stretched];
+
+/// A tensor without gaps whose dimensions of 1 step as far as they can.
+fn stretched(dims: &[i64]) -> Result<Tensor> {
+    let packed = Tensor::packed(dims)?;
+    let far = |(&dim, &stride)| if dim == 1 { i64::from(i32::MAX) } else { stride as i64 };
+    let strides: Vec<i64> = dims.iter().zip(packed.strides()).map(far).collect();
+    Tensor::new(dims, &strides)
+}
+
+/// A tensor of these dimensions, in one of the layouts or with strides of any kind.
 fn tensor(dims: Vec<i64>) -> impl Strategy<Value = Result<Tensor>> {
     let strides = prop::collection::vec(number(1..40), dims.len());
-    (0..3, strides).prop_map(move |(kind, strides)| match kind {
-        0 => Tensor::packed(&dims),
-        1 => Tensor::channels_last(&dims),
-        _ => Tensor::new(&dims, &strides),
+    (0..4_usize, strides).prop_map(move |(kind, strides)| match LAYOUTS.get(kind) {
+        Some(layout) => layout(&dims),
+        None => Tensor::new(&dims, &strides),
     })
 }
 
@@ -130,7 +141,7 @@ proptest! {
     #[test]
     fn convolutions(
         (channels, spatial) in (prop::collection::vec(1..4_i64, 4), prop::collection::vec(axis(), 0..5)),
-        layouts in [0..2_usize, 0..2, 0..2],
+        layouts in [0..3_usize, 0..3, 0..3],
         flip: bool,
         poke in poke(),
         short in 0..4_usize,
@@ -147,7 +158,7 @@ proptest! {
         let dims = |at: usize| -> Vec<i64> {
             first[2 * at..][..2].iter().copied().chain(rest.chunks(6).map(|axis| axis[at])).collect()
         };
-        let tensor = |at: usize| [Tensor::packed, Tensor::channels_last][layouts[at]](&dims(at));
+        let tensor = |at: usize| LAYOUTS[layouts[at]](&dims(at));
         let axes: Result<Vec<Axis>> = rest.chunks(6).map(|axis| Axis::new(axis[3], axis[4], axis[5])).collect();
         let (Ok(axes), Ok(x), Ok(w), Ok(y)) = (axes, tensor(0), tensor(1), tensor(2)) else { return Ok(()) };
         for (axis, (&x, &w)) in axes.iter().zip(x.dims().iter().zip(w.dims())) {
@@ -166,7 +177,7 @@ proptest! {
     #[test]
     fn poolings(
         (planes, spatial) in ([1..4_i64, 1..4], prop::collection::vec((1..4_i64, axis()), 0..5)),
-        layouts in [0..2_usize, 0..2],
+        layouts in [0..3_usize, 0..3],
         mode in select(vec![
             pooling::Mode::Max(Nan::Ignore),
             pooling::Mode::AverageIncludingPadding,
@@ -184,7 +195,7 @@ proptest! {
         let dims = |at: usize| -> Vec<i64> {
             first[2 * at..][..2].iter().copied().chain(rest.chunks(5).map(|axis| axis[at])).collect()
         };
-        let tensor = |at: usize| [Tensor::packed, Tensor::channels_last][layouts[at]](&dims(at));
+        let tensor = |at: usize| LAYOUTS[layouts[at]](&dims(at));
         let windows: Result<Vec<Window>> =
             rest.chunks(5).map(|axis| Window::new(axis[2], axis[3], axis[4])).collect();
         let (Ok(windows), Ok(x), Ok(y)) = (windows, tensor(0), tensor(1)) else { return Ok(()) };
@@ -286,6 +297,17 @@ fn the_largest_numbers() {
     let mut y = [7.0; 3];
     far.unwrap().forward(NEW, &[2.0], &[3.0], &mut y).unwrap();
     assert_eq!(y, [0.0, 6.0, 0.0]);
+
+    // Far outside of a tensor that steps far, places are beyond 64 bits; nothing is there.
+    let steps_far = Tensor::new(&[1, 1, 1, 1, 1], &[most; 5]).unwrap();
+    let axes = [Axis::new(most, most, most).unwrap(); 3];
+    let cube = Tensor::packed(&[1, 1, 3, 3, 3]).unwrap();
+    let far = Convolution::new(&axes, 1, mode, steps_far, Tensor::packed(&[1; 5]).unwrap(), cube).unwrap();
+    let (mut y, mut dx) = ([7.0; 27], [7.0]);
+    far.forward(NEW, &[2.0], &[3.0], &mut y).unwrap();
+    assert_eq!((y[13], y.iter().sum::<f32>()), (6.0, 6.0));
+    far.backward_data(NEW, &[3.0], &y, &mut dx).unwrap();
+    assert_eq!(dx, [18.0]);
 
     let window = Window::new(most, most, most).unwrap();
     let mean = Pooling::new(
