@@ -106,7 +106,7 @@ pub fn forward(f: Function, blend: Blend, xt: &Tensor, x: &[f32], yt: &Tensor, y
     Ok(())
 }
 
-/// The operands of [`backward`]: what went in and came out, and the gradients.
+/// The operands of the gradient: what went in and came out, and the gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct Backward {
     /// The output of [`forward`].
