@@ -44,16 +44,54 @@ impl Tap {
     /// A dimension of one element, where there is nothing to decide.
     pub(crate) const NONE: Self = Self { start: 0, lead: 0, depth: 0, divisor: 1, limit: 1, step: 0 };
 
-    fn holds(&self, at: i64) -> bool {
-        (0..self.limit).contains(&at)
+    /// The index of the element that lies at `at`, which is still to be divided; none beside the dimension and
+    /// between its elements.
+    fn index(&self, at: i64) -> Option<i64> {
+        let at = match self.divisor {
+            1 => at,
+            divisor if at % divisor == 0 => at / divisor,
+            _ => return None,
+        };
+        (0..self.limit).contains(&at).then_some(at)
     }
 }
 
-/// What is known of one lead of a panel before the depth is.
+/// Leads of a panel that follow each other in the last dimension, or in the first digit alone: they differ in
+/// nothing else.
 #[derive(Clone, Copy)]
-struct Lead {
-    offset: i64,
+struct Run {
+    /// How many leads of the panel are before it, and how many it has.
+    first: usize,
+    len: usize,
+    /// What is known of its first lead before the depth is: the place of its first digit, and how far it is
+    /// along each dimension.
+    place: i64,
     at: [i64; 3],
+    /// How both go on from lead to lead, the latter in the last dimension.
+    place_step: i64,
+    at_step: i64,
+}
+
+impl Run {
+    const NONE: Self = Self { first: 0, len: 0, place: 0, at: [0; 3], place_step: 0, at_step: 0 };
+
+    /// Takes another lead, if it follows.
+    fn extend(&mut self, place: i64, at: [i64; 3]) -> bool {
+        let last = int(self.len) - 1;
+        let place_step = place - self.place - last * self.place_step;
+        let at_step = at[2] - self.at[2] - last * self.at_step;
+        let follows = match self.len {
+            0 => false,
+            1 => place_step == 0 || at_step == 0,
+            _ => place_step == self.place_step && at_step == self.at_step,
+        };
+        if follows && at[..2] == self.at[..2] {
+            (self.place_step, self.at_step) = (place_step, at_step);
+            self.len += 1;
+            return true;
+        }
+        false
+    }
 }
 
 impl Gather<'_> {
@@ -90,117 +128,81 @@ impl Gather<'_> {
         depths: Range<usize>,
         panel: &mut [[f32; W]],
     ) {
-        let mut leads = [Lead { offset: 0, at: [0; 3] }; W];
-        let mut counter = Counter::new(first, self.lead);
-        for lead in &mut leads[..count] {
-            *lead = self.lead_at(counter.digits);
-            counter.step();
-        }
-        let leads = &leads[..count];
-        let reach = Reach::<W>::new(leads, &self.taps);
+        let (runs, count) = self.runs::<W>(first, count);
         let mut counter = Counter::new(depths.start, self.depth);
         for values in panel.iter_mut().take(depths.len()) {
             *values = [0.0; W];
-            let values = &mut values[..count];
             let [plain, spatial @ ..] = counter.digits;
-            let step: [i64; 3] = std::array::from_fn(|i| self.taps[i].depth * int(spatial[i]));
-            let offset = int(plain * self.depth_step);
-            match &reach {
-                Some(reach) => reach.read(self, leads, &step, offset, values),
-                None => {
-                    for (value, lead) in values.iter_mut().zip(leads) {
-                        *value = self.divided(lead, &step, offset);
-                    }
-                }
+            let step = std::array::from_fn(|i| self.taps[i].depth * int(spatial[i]));
+            for run in &runs[..count] {
+                // A run beside the dimensions stays zero.
+                let _ = self.read(run, int(plain * self.depth_step), &step, values);
             }
             counter.step();
         }
     }
 
-    fn lead_at(&self, digits: [usize; DIGITS]) -> Lead {
-        let [plain, spatial @ ..] = digits;
-        Lead {
-            offset: int(self.base + plain * self.lead_step),
-            at: std::array::from_fn(|i| self.taps[i].start + self.taps[i].lead * int(spatial[i])),
+    /// The leads `first..first + count` in as few runs as they are, and how many those are.
+    fn runs<const W: usize>(&self, first: usize, count: usize) -> ([Run; W], usize) {
+        let (mut runs, mut len) = ([Run::NONE; W], 0);
+        let mut counter = Counter::new(first, self.lead);
+        for lead in 0..count {
+            let [plain, spatial @ ..] = counter.digits;
+            let place = int(self.base + plain * self.lead_step);
+            let at = std::array::from_fn(|i| self.taps[i].start + self.taps[i].lead * int(spatial[i]));
+            if len == 0 || !runs[len - 1].extend(place, at) {
+                runs[len] = Run { first: lead, len: 1, place, at, ..Run::NONE };
+                len += 1;
+            }
+            counter.step();
         }
+        (runs, len)
     }
 
-    /// One element, or the zero beside it or between its elements.
-    fn divided(&self, lead: &Lead, step: &[i64; 3], offset: i64) -> f32 {
-        let mut place = lead.offset + offset;
-        for (i, tap) in self.taps.iter().enumerate() {
-            let mut at = lead.at[i] + step[i];
-            if tap.divisor != 1 {
-                if at % tap.divisor != 0 {
-                    return 0.0;
-                }
-                at /= tap.divisor;
-            }
-            if !tap.holds(at) {
-                return 0.0;
-            }
-            place += at * tap.step;
+    /// The values of a run at one step of the depth.
+    fn read<const W: usize>(
+        &self,
+        run: &Run,
+        place: i64,
+        step: &[i64; 3],
+        values: &mut [f32; W],
+    ) -> Option<()> {
+        let values = &mut values[run.first..][..run.len];
+        let [outer @ .., last] = &self.taps;
+        let mut place = run.place + place;
+        for (i, tap) in outer.iter().enumerate() {
+            place += tap.index(run.at[i] + step[i])? * tap.step;
         }
-        self.data[index(place)]
-    }
-}
-
-/// How far the leads of a panel reach, where nothing is divided: most steps of the depth leave all of them
-/// inside a dimension, or all outside, and no element has to be asked.
-struct Reach<const W: usize> {
-    /// Where each lead lies.
-    places: [i64; W],
-    /// They lie beside each other.
-    run: bool,
-    /// The least and the most of them in each dimension.
-    least: [i64; 3],
-    most: [i64; 3],
-}
-
-impl<const W: usize> Reach<W> {
-    fn new(leads: &[Lead], taps: &[Tap; 3]) -> Option<Self> {
-        let first = leads.first()?;
-        if taps.iter().any(|tap| tap.divisor != 1) {
-            return None;
-        }
-        let mut reach = Self { places: [0; W], run: true, least: first.at, most: first.at };
-        for (place, lead) in reach.places.iter_mut().zip(leads) {
-            *place = along(lead.offset, &lead.at, taps);
-            for i in 0..3 {
-                reach.least[i] = reach.least[i].min(lead.at[i]);
-                reach.most[i] = reach.most[i].max(lead.at[i]);
+        let first = run.at[2] + step[2];
+        match run.at_step {
+            0 => self.copy::<W>(place + last.index(first)? * last.step, run.place_step, values),
+            1 if last.divisor == 1 => {
+                let inside = |at: i64| at.clamp(0, int(values.len()));
+                let (start, end) = (inside(-first), inside(last.limit - first));
+                // None where the end is before the start.
+                let values =
+                    values.get_mut(start as usize..end as usize).filter(|values| !values.is_empty())?;
+                self.copy::<W>(place + (first + start) * last.step, last.step, values);
             }
-        }
-        let places = &reach.places[..leads.len()];
-        reach.run = places.windows(2).all(|pair| pair[0].wrapping_add(1) == pair[1]);
-        Some(reach)
-    }
-
-    /// The values at one step of the depth; those beside the dimensions are left as they are.
-    fn read(&self, from: &Gather<'_>, leads: &[Lead], step: &[i64; 3], offset: i64, values: &mut [f32]) {
-        let taps = &from.taps;
-        let inside: [bool; 3] = std::array::from_fn(|i| {
-            taps[i].holds(self.least[i] + step[i]) && taps[i].holds(self.most[i] + step[i])
-        });
-        let outside = |i: usize| self.most[i] + step[i] < 0 || self.least[i] + step[i] >= taps[i].limit;
-        let offset = along(offset, step, taps);
-        if inside == [true; 3] && self.run {
-            let start = index(self.places[0].wrapping_add(offset));
-            values.copy_from_slice(&from.data[start..start + values.len()]);
-        } else if !(0..3).any(outside) {
-            for ((value, lead), place) in values.iter_mut().zip(leads).zip(self.places) {
-                if (0..3).all(|i| inside[i] || taps[i].holds(lead.at[i] + step[i])) {
-                    *value = from.data[index(place.wrapping_add(offset))];
+            at_step => {
+                for (value, i) in values.iter_mut().zip(0..) {
+                    if let Some(at) = last.index(first + i * at_step) {
+                        *value = self.data[(place + at * last.step) as usize];
+                    }
                 }
             }
         }
+        Some(())
     }
-}
 
-/// The place that lies `at` so far along each dimension from `place`. Far outside the dimensions it may be
-/// beyond 64 bits: it wraps, and comes back when the rest is added that leads inside.
-fn along(place: i64, at: &[i64; 3], taps: &[Tap; 3]) -> i64 {
-    (0..3).fold(place, |place, i| place.wrapping_add(at[i].wrapping_mul(taps[i].step)))
+    /// Elements of the data, each `step` from the one before.
+    fn copy<const W: usize>(&self, place: i64, step: i64, values: &mut [f32]) {
+        let (data, step) = (&self.data[place as usize..], step as usize);
+        match data.first_chunk::<W>() {
+            Some(chunk) if step == 1 && values.len() == W => values.copy_from_slice(chunk),
+            _ => values.iter_mut().enumerate().for_each(|(i, value)| *value = data[i * step]),
+        }
+    }
 }
 
 /// Where the elements of an index of [`DIGITS`] digits lie.
@@ -253,9 +255,4 @@ impl Counter {
 /// Sizes and offsets are of checked geometries, far below 2^63.
 pub(crate) fn int(size: usize) -> i64 {
     size as i64
-}
-
-/// A place inside the dimensions is one inside the data.
-fn index(place: i64) -> usize {
-    place as usize
 }
