@@ -27,7 +27,7 @@ const MULTIARCH: &str =
     if cfg!(target_arch = "aarch64") { "usr/lib/aarch64-linux-gnu" } else { "usr/lib/x86_64-linux-gnu" };
 
 /// Every library of the driver and its SONAME, where that is not the file's own name.
-const LIBRARIES: [(&str, Option<&str>); 34] = [
+const LIBRARIES: [(&str, Option<&str>); 36] = [
     ("nvidia-ml", Some("libnvidia-ml.so.1")),
     ("nvidia-cfg", Some("libnvidia-cfg.so.1")),
     ("nvidia-nscq", Some("libnvidia-nscq.so.2.0")),
@@ -61,6 +61,8 @@ const LIBRARIES: [(&str, Option<&str>); 34] = [
     ("EGL_nvidia", Some("libEGL_nvidia.so.0")),
     ("GLESv2_nvidia", Some("libGLESv2_nvidia.so.2")),
     ("GLESv1_CM_nvidia", Some("libGLESv1_CM_nvidia.so.1")),
+    ("nvidia-egl-gbm", Some("libnvidia-egl-gbm.so.1")),
+    ("nvidia-egl-wayland", Some("libnvidia-egl-wayland.so.1")),
     ("nvidia-ngx", Some("libnvidia-ngx.so.1")),
 ];
 
@@ -87,7 +89,9 @@ const OF_GRAPHICS: [&str; 7] = [
 ];
 
 fn file_name(library: &str) -> String {
-    format!("lib{library}.so.{VERSION}")
+    // These have versions of their own, and are found by the links that say which are compatible.
+    let version = if library.starts_with("nvidia-egl-") { "1" } else { VERSION };
+    format!("lib{library}.so.{version}")
 }
 
 /// A shared object with this SONAME, made once.
@@ -287,6 +291,8 @@ fn each_capability_has_exactly_its_list() {
         "EGL_nvidia",
         "GLESv2_nvidia",
         "GLESv1_CM_nvidia",
+        "nvidia-egl-gbm",
+        "nvidia-egl-wayland",
     ];
     let all: Vec<&str> = LIBRARIES.iter().map(|(name, _)| *name).collect();
     let (of_utility, of_compute) = BINARIES.split_at(3);
@@ -696,7 +702,9 @@ fn the_docs_list_every_file() {
 
 fn row(item: &driver::Item) -> String {
     let file = match item.kind {
-        Kind::Library | Kind::Library32 => format!("lib{}.so.<version>", item.name),
+        Kind::Library | Kind::Library32 => {
+            format!("lib{}.so.{}", item.name, item.version.unwrap_or("<version>"))
+        }
         Kind::Binary => item.name.to_owned(),
         Kind::Socket | Kind::Config => format!("/{}", item.name),
     };

@@ -49,7 +49,7 @@ impl<'r> Libraries<'r> {
     /// As a linker does, others are passed over: `usr/lib` has 64-bit libraries on one distribution and 32-bit
     /// ones on the next.
     pub(super) fn find(&self, item: &Item) -> Result<FileOrWhy> {
-        let file = format!("lib{}.so.{}", item.name, self.version);
+        let file = format!("lib{}.so.{}", item.name, item.version.unwrap_or(self.version));
         let mut others = Others::default();
         for dir in &self.dirs {
             let path = format!("{dir}/{file}");

@@ -12,6 +12,8 @@ pub struct Item {
     pub name: &'static str,
     /// It is needed for any of these.
     pub capabilities: Capabilities,
+    /// Its version, where that is not the driver's: of a library that comes with the driver and is built apart.
+    pub version: Option<&'static str>,
     /// Without it there is no sense in starting the container.
     pub required: bool,
     /// Names without a number (or of another library) under which programs look for it, beside its own and
@@ -64,6 +66,9 @@ pub const ITEMS: &[Item] = &[
     library("EGL_nvidia", GRAPHICS),
     library("GLESv2_nvidia", GRAPHICS),
     library("GLESv1_CM_nvidia", GRAPHICS),
+    // By these EGL finds its way to GBM and Wayland.
+    library("nvidia-egl-gbm", GRAPHICS).version("1"),
+    library("nvidia-egl-wayland", GRAPHICS).version("1"),
     library("nvidia-ngx", NGX),
     item(Kind::Binary, "nvidia-smi", UTILITY),
     item(Kind::Binary, "nvidia-debugdump", UTILITY),
@@ -84,7 +89,7 @@ pub const ITEMS: &[Item] = &[
 ];
 
 const fn item(kind: Kind, name: &'static str, capabilities: Capabilities) -> Item {
-    Item { kind, name, capabilities, required: false, links: &[] }
+    Item { kind, name, capabilities, version: None, required: false, links: &[] }
 }
 
 const fn library(name: &'static str, capabilities: Capabilities) -> Item {
@@ -92,6 +97,10 @@ const fn library(name: &'static str, capabilities: Capabilities) -> Item {
 }
 
 impl Item {
+    const fn version(self, version: &'static str) -> Self {
+        Self { version: Some(version), ..self }
+    }
+
     const fn required(self) -> Self {
         Self { required: true, ..self }
     }

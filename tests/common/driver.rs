@@ -63,7 +63,7 @@ fn install(root: &Path, version: &str, wanted: impl Fn(&Item) -> bool) {
 /// Not under its SONAME, too, as ldconfig would have it: where the SONAME of libnvidia-ml is there, vgpu loads it.
 fn library(dir: &Path, item: &Item, version: &str, machine: Machine) {
     make_dir(dir);
-    let file = dir.join(format!("lib{}.so.{version}", item.name));
+    let file = dir.join(format!("lib{}.so.{}", item.name, item.version.unwrap_or(version)));
     fs::write(&file, shared_object(machine, format!("lib{}.so.1", item.name).as_bytes())).expect("a library");
     fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("chmod");
 }
