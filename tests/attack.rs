@@ -527,8 +527,10 @@ fn the_images_own_proc() {
     let (own, hosts) = (host.driver_root().join("proc"), outside.path("dev"));
     let (own, hosts_nvidia) = (own.to_str().expect("UTF-8"), format!("{hosts}/driver/nvidia"));
     make_dir(Path::new(&hosts_nvidia));
-    // A directory of the image's, and a link: where, and to what.
-    let cases: [(&str, Option<(&str, &str)>, bool); 9] = [
+    // Where, and to what.
+    type Link<'a> = Option<(&'a str, &'a str)>;
+    // A directory of the image's, and a link.
+    let cases: [(&str, Link, bool); 9] = [
         ("proc/driver/nvidia", None, true),
         ("opt/proc/driver/nvidia", Some(("proc", "/opt/proc")), true),
         ("opt/proc/driver/nvidia", Some(("proc", "../../../../../opt/proc")), true),
