@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-use common::attack::{Outcome, Outside, RUNTIMES, TRIES, attacked, judge, link, meddle, targets};
+use common::attack::{LOOK, Outcome, Outside, RUNTIMES, TRIES, attacked, judge, link, meddle, targets};
 use common::bundle::{MAPPED, bind, copied_up, mounts, with_dev, without_dev};
 use common::container::Builder;
 use common::driver;
@@ -446,9 +446,15 @@ fn host_with_everything() -> Host {
     host
 }
 
-/// A container that asks for all of these.
+/// A container that asks for all of these, and fails if it has other nodes of graphics than its GPU's: the host's
+/// first, as long as nobody has anything.
 fn attacked_with_everything(host: &Host, runtime: Runtime) -> Builder<'_> {
-    attacked(host, runtime).env("NVIDIA_DRIVER_CAPABILITIES", "utility,compute,graphics")
+    let [card, render] = host.gpus[0].graphics().map(|(path, _)| path);
+    let nodes = "$(for node in /dev/dri/*; do if [ -c $node ]; then echo $node; fi; done)";
+    let look = format!("set -- {nodes}; [ \"$*\" = \"{card} {render}\" ] || exit 3; {LOOK}");
+    attacked(host, runtime)
+        .env("NVIDIA_DRIVER_CAPABILITIES", "utility,compute,graphics")
+        .args(&["sh", "-c", &look])
 }
 
 /// What images and bundles can have at `/dev/dri`, where the nodes of graphics go.
