@@ -21,7 +21,7 @@ use super::live::{beneath, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::ldcache::{self, Cache, Damaged, Entry, flags};
-use crate::resolve::{Dir, File as Planned};
+use crate::resolve::Dir;
 use crate::sys;
 
 /// The cache, in `/etc` and in the driver's tmpfs.
@@ -49,9 +49,9 @@ pub(super) struct Merged {
 }
 
 impl Merged {
-    /// Reads the container's cache and merges the libraries of these files in; none where the image has none (musl), or
-    /// one that a loader might take and that cannot be read here: it stays. `proc` is the host's `/proc`.
-    pub fn new(container: &Place, files: &[&Planned], proc: &OwnedFd) -> Result<Option<Self>> {
+    /// Reads the container's cache and merges in the libraries that have these names; none where the image has none
+    /// (musl), or one that a loader might take and that cannot be read here: it stays. `proc` is the host's `/proc`.
+    pub fn new(container: &Place, names: &[(Dir, &str)], proc: &OwnedFd) -> Result<Option<Self>> {
         let Some((etc, old)) = find(container)? else { return Ok(None) };
         let image = read(proc, &old).or_exit(Exit::Io, || format!("cannot read {SHOWN}"))?;
         let cache = match ldcache::parse(&image) {
@@ -60,9 +60,9 @@ impl Merged {
             Err(Damaged::NotACache | Damaged::Truncated | Damaged::ByteOrder) => Cache::default(),
             Err(Damaged::TooLarge | Damaged::Overlapping) => return Ok(None),
         };
-        let bytes = merge(&cache, files);
+        let bytes = merge(&cache, names);
         let own = container.own_layer && mount_id(&etc)? == container.root_mount;
-        Ok(Some(Self { bytes, etc, old, drop_in: drop_in(files), own }))
+        Ok(Some(Self { bytes, etc, old, drop_in: drop_in(names), own }))
     }
 
     /// Puts what is going to be mounted into the tmpfs, as long as that can be written to.
@@ -123,9 +123,9 @@ fn find(container: &Place) -> Result<Option<(OwnedFd, OwnedFd)>> {
     Ok(Some((etc, old)))
 }
 
-/// The directories of these files' libraries, as `ld.so.conf` has them.
-fn drop_in(files: &[&Planned]) -> String {
-    let used = |dir: &Dir| files.iter().any(|file| file.dir == *dir);
+/// The directories of these libraries, as `ld.so.conf` has them.
+fn drop_in(names: &[(Dir, &str)]) -> String {
+    let used = |dir: &Dir| names.iter().any(|(of_name, _)| of_name == dir);
     let dirs = [Dir::Lib64, Dir::Lib32].into_iter().filter(used);
     dirs.map(|dir| format!("{DRIVER}/{}\n", dir.as_str())).collect()
 }
@@ -170,20 +170,18 @@ fn read(proc: &OwnedFd, file: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The cache with an entry for each name of each library.
-fn merge(cache: &Cache, files: &[&Planned]) -> Vec<u8> {
-    let mut names = Vec::new();
-    for file in files {
-        let Some(flags) = flags_of(file.dir) else { continue };
-        for name in [&file.name].into_iter().chain(&file.links) {
-            let path = CString::new(format!("{DRIVER}/{}/{name}", file.dir.as_str()));
-            // Names of files have no NUL.
-            if let (Ok(soname), Ok(path)) = (CString::new(name.as_str()), path) {
-                names.push((soname, path, flags));
-            }
+/// The cache with an entry for each name of a library.
+fn merge(cache: &Cache, names: &[(Dir, &str)]) -> Vec<u8> {
+    let mut paths = Vec::new();
+    for (dir, name) in names {
+        let Some(flags) = flags_of(*dir) else { continue };
+        let path = CString::new(format!("{DRIVER}/{}/{name}", dir.as_str()));
+        // Names of files have no NUL.
+        if let (Ok(soname), Ok(path)) = (CString::new(*name), path) {
+            paths.push((soname, path, flags));
         }
     }
-    let entries = names.iter().map(|(soname, path, flags)| Entry { soname, path, flags: *flags });
+    let entries = paths.iter().map(|(soname, path, flags)| Entry { soname, path, flags: *flags });
     cache.merge(&entries.collect::<Vec<_>>())
 }
 

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::cache::Merged;
+use super::compat::{self, Library};
 use super::live::{beneath, mount_id};
 use super::mounts::MountTable;
 use super::tmpfs;
@@ -90,20 +91,38 @@ impl<'a> Detached<'a> {
         })
     }
 
+    /// The image's own libraries that come before the host's; none where the container gets no CUDA of the host's.
+    pub fn compat(&self, container: &Place) -> Vec<Library> {
+        // Its name has the loaded driver's version.
+        let host = self.files.iter().find_map(|file| crate::compat::version(&file.file.name));
+        let mut libraries = host.map_or_else(Vec::new, |host| compat::find(container, &self.proc, host));
+        let of_host = self.kept(&libraries).filter(|file| file.file.dir == Dir::Lib64);
+        let names: Vec<&str> = of_host.map(|file| file.file.name.as_str()).collect();
+        libraries.retain(|library| !names.contains(&library.name.as_str()));
+        libraries
+    }
+
     /// Looks for a place for all of it, and makes the directory; none where nothing is to be brought in.
-    pub fn target(&self, container: &Place) -> Result<Option<Target>> {
+    pub fn target(&self, container: &Place, compat: &[Library]) -> Result<Option<Target>> {
         if self.files.is_empty() {
             return Ok(None);
         }
-        let planned: Vec<&File> = self.files.iter().map(|file| &file.file).collect();
-        let cache = Merged::new(container, &planned, &self.proc)?;
+        let own = |file: &'a OpenFile| file.names().map(|name| (file.file.dir, name));
+        let compat_names = compat.iter().map(|library| (Dir::Lib64, library.name.as_str()));
+        let names: Vec<_> = self.kept(compat).flat_map(own).chain(compat_names).collect();
+        let cache = Merged::new(container, &names, &self.proc)?;
         Ok(Some(Target { cache, dir: mount_point(container)? }))
     }
 
+    /// The host's files that the image has none for.
+    fn kept(&self, compat: &[Library]) -> impl Iterator<Item = &'a OpenFile> {
+        self.files.iter().filter(|file| !file.is_replaced(compat))
+    }
+
     /// Mounts all of it.
-    pub fn attach(&self, target: Option<Target>, container: &Place) -> Result<()> {
+    pub fn attach(&self, target: Option<Target>, container: &Place, compat: &[Library]) -> Result<()> {
         let (Some(tmpfs), Some(target)) = (&self.tmpfs, target) else { return Ok(()) };
-        self.furnish(tmpfs, container.ids)
+        self.furnish(tmpfs, container.ids, compat)
             .or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
         if let Some(cache) = &target.cache {
             cache.stage(tmpfs, container.ids)?;
@@ -111,12 +130,13 @@ impl<'a> Detached<'a> {
         sys::mount::set_private_with(tmpfs, libc::MOUNT_ATTR_RDONLY, 0)
             .or_exit(Exit::Io, || "cannot make /usr/local/nvidia read-only")?;
         done(move_onto(tmpfs, &target.dir), PLACE, "mount")?;
-        self.attach_files(tmpfs)?;
+        self.attach_files(tmpfs, compat)?;
         target.cache.map_or(Ok(()), |cache| cache.attach(container, tmpfs))
     }
 
-    fn attach_files(&self, tmpfs: &OwnedFd) -> Result<()> {
-        for (file, clone) in self.files.iter().zip(&self.clones) {
+    fn attach_files(&self, tmpfs: &OwnedFd, compat: &[Library]) -> Result<()> {
+        let clones = self.files.iter().zip(&self.clones);
+        for (file, clone) in clones.filter(|(file, _)| !file.is_replaced(compat)) {
             let path = file.path(&file.file.name);
             let target =
                 openat(tmpfs, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
@@ -128,21 +148,25 @@ impl<'a> Detached<'a> {
     }
 
     /// Puts in directories, files to mount on, and links.
-    fn furnish(&self, tmpfs: &OwnedFd, ids: RootIds) -> Result<(), Errno> {
+    fn furnish(&self, tmpfs: &OwnedFd, ids: RootIds, compat: &[Library]) -> Result<(), Errno> {
         sys::process::create_files_as(ids.uid, ids.gid);
-        let furnished = self.furnish_as_owner(tmpfs);
+        let furnished = self.furnish_as_owner(tmpfs, compat);
         sys::process::create_files_as(0, 0);
         furnished
     }
 
-    fn furnish_as_owner(&self, tmpfs: &OwnedFd) -> Result<(), Errno> {
+    fn furnish_as_owner(&self, tmpfs: &OwnedFd, compat: &[Library]) -> Result<(), Errno> {
         for dir in Dir::ALL {
             if dir != Dir::Lib32 || self.files.iter().any(|file| file.file.dir == dir) {
                 mkdirat(tmpfs, dir.as_str(), Mode::from_raw_mode(0o755))?;
             }
         }
         symlinkat(Dir::Lib64.as_str(), tmpfs, "lib")?;
-        for file in self.files {
+        for library in compat {
+            let path = format!("{}/{}", Dir::Lib64.as_str(), library.name);
+            symlinkat(format!("/{}/{}", compat::DIR, library.name), tmpfs, path)?;
+        }
+        for file in self.kept(compat) {
             let mode = Mode::from_raw_mode(0o444);
             mknodat(tmpfs, file.path(&file.file.name), FileType::RegularFile, mode, 0)?;
             for link in &file.file.links {
@@ -152,29 +176,52 @@ impl<'a> Detached<'a> {
         Ok(())
     }
 
-    /// Looks again, through the root: each name leads to the very file that was opened on the host.
-    pub fn read_back(&self, root: &OwnedFd) -> Result<()> {
-        for file in self.files {
-            for name in [&file.file.name].into_iter().chain(&file.file.links) {
-                let path = format!("{PLACE}/{}", file.path(name));
-                let there = beneath(root, &path, OFlags::PATH).and_then(|fd| id(&fd));
-                if there != Ok(file.id) {
-                    let message = format!(
-                        "the container's /{path} is not the host's {}; nobody else may change its /usr/local while it starts",
-                        file.file.source
-                    );
-                    return Err(Error::new(Exit::Request, message));
-                }
-            }
+    /// Looks again, through the root: each name leads to the very file that was opened on the host, or looked at in
+    /// the image.
+    pub fn read_back(&self, root: &OwnedFd, compat: &[Library]) -> Result<()> {
+        for file in self.kept(compat) {
+            let source = format!("the host's {}", file.file.source);
+            file.names().try_for_each(|name| leads_to(root, &file.path(name), file.id, &source))?;
         }
-        Ok(())
+        compat.iter().try_for_each(|Library { name, id }| {
+            leads_to(
+                root,
+                &format!("{}/{name}", Dir::Lib64.as_str()),
+                *id,
+                &format!("its /{}/{name}", compat::DIR),
+            )
+        })
     }
+}
+
+/// Does this path in `/usr/local/nvidia` lead to this file?
+fn leads_to(root: &OwnedFd, path: &str, file: Id, source: &str) -> Result<()> {
+    let there = beneath(root, &format!("{PLACE}/{path}"), OFlags::PATH).and_then(|fd| id(&fd));
+    if there == Ok(file) {
+        return Ok(());
+    }
+    let message = format!(
+        "the container's /{PLACE}/{path} is not {source}; nobody else may change its /usr/local while it starts"
+    );
+    Err(Error::new(Exit::Request, message))
 }
 
 impl OpenFile {
     /// Relative to `/usr/local/nvidia`.
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.file.dir.as_str())
+    }
+
+    /// All names that it has there.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        [&self.file.name].into_iter().chain(&self.file.links).map(String::as_str)
+    }
+
+    /// Is it left out, since the image's own library has one of its names? With a file of the same SONAME beside a link
+    /// of that name, `ldconfig` inside would take the file.
+    fn is_replaced(&self, compat: &[Library]) -> bool {
+        self.file.dir == Dir::Lib64
+            && self.file.links.iter().any(|link| compat.iter().any(|library| library.name == *link))
     }
 }
 

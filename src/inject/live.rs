@@ -264,24 +264,25 @@ impl Inside<'_> {
         let root = self.root.open_here()?;
         let root_mount = self.root_mount(&root)?;
         let dev = self.dev(&root, root_mount)?;
+        let container = files::Place {
+            root: &root,
+            root_mount,
+            mounts: &self.mounts,
+            ids: self.ids,
+            own_layer: !self.read_only && self.mounts.is_writable_overlay(root_mount),
+        };
+        let compat = self.files.compat(&container);
         let lease = match self.attached(&dev, root_mount)? {
             Some(lease) => lease,
             None => {
-                let container = files::Place {
-                    root: &root,
-                    root_mount,
-                    mounts: &self.mounts,
-                    ids: self.ids,
-                    own_layer: !self.read_only && self.mounts.is_writable_overlay(root_mount),
-                };
-                let target = self.files.target(&container)?;
+                let target = self.files.target(&container, &compat)?;
                 let lease = self.attach_all(&dev)?;
-                self.files.attach(target, &container)?;
+                self.files.attach(target, &container, &compat)?;
                 lease
             }
         };
         self.read_back(&root, lease)?;
-        self.files.read_back(&root)
+        self.files.read_back(&root, &compat)
     }
 
     /// The mount of the container's root, which the runtime has bound onto itself at the root's path.
