@@ -19,7 +19,7 @@ use common::meddler::Meddler;
 use common::runtime::Runtime;
 use common::snapshot::Snapshot;
 use common::view::Cgroups;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use serde_json::{Value, json};
 
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
@@ -80,7 +80,7 @@ fn host(cgroups: Cgroups) -> Host {
 }
 
 /// What NVIDIA's packages put into such a directory: libraries of this version, `libcuda` with this note, and links; and
-/// what they do not, an NVML.
+/// what they do not, an NVML and a file that the host has, too.
 fn install(dir: &Path, version: &str, note: Option<&str>) {
     make_dir(dir);
     for (stem, number) in [("libcuda", 1), ("libnvidia-newer", 4), ("libnvidia-ml", 1)] {
@@ -94,6 +94,8 @@ fn install(dir: &Path, version: &str, note: Option<&str>) {
         symlink(format!("{stem}.so.{version}"), dir.join(&soname)).expect("a link");
     }
     symlink("libcuda.so.1", dir.join("libcuda.so")).expect("a link");
+    // By the name of the host's own file.
+    fs::write(dir.join(format!("libnvidia-opencl.so.{DRIVER}")), "").expect("a file");
 }
 
 /// The file with a section of this name behind, which has one note.
@@ -122,6 +124,10 @@ fn with_note(mut object: Vec<u8>, section: &str, description: &[u8]) -> Vec<u8> 
     object[40..48].copy_from_slice(&table.to_le_bytes());
     object[58..64].copy_from_slice(&[64, 0, 3, 0, 1, 0]);
     object
+}
+
+fn fifo(at: &Path) {
+    mknodat(CWD, at, FileType::Fifo, Mode::RWXU, 0).expect("mknod");
 }
 
 /// An image with nothing in the place of these libraries yet, that asks for all of the driver.
@@ -239,7 +245,13 @@ fn without_a_linker_cache() {
     let host = host(Cgroups::V1);
     let list = "readlink -f /usr/local/nvidia/lib64/libcuda.so.1; ls /usr/local/nvidia/lib | grep libcuda.so";
     let builder = asking(&host, Runtime::Crun).args(&["sh", "-c", list]);
-    let container = builder.furnish(|root| install(&root.join(COMPAT), NEWER, Some(PERMITS))).build();
+    let container = builder.furnish(|root| {
+        install(&root.join(COMPAT), NEWER, Some(PERMITS));
+        // No library, whatever its name.
+        fifo(&root.join(COMPAT).join("libcuda.so.2"));
+        symlink("nowhere", root.join(COMPAT).join("libcuda.so.3")).expect("a link");
+    });
+    let container = container.build();
     let expected = format!("/{COMPAT}/libcuda.so.{NEWER}\nlibcuda.so\nlibcuda.so.1\nlibcuda.so.{NEWER}\n");
     assert_eq!(container.run().ok().stdout, expected);
 }
@@ -297,7 +309,6 @@ fn r19_whatever_is_there_the_container_starts() {
             fs::write(dir.join(versioned), edit(object)).expect("a library");
         })
     };
-    let fifo = |at: &Path| mknodat(CWD, at, FileType::Fifo, Mode::RWXU, 0).expect("mknod");
     let things: Vec<(&str, Change)> = vec![
         ("a FIFO", file(versioned, fifo)),
         ("a FIFO by name", file("libcuda.so.1", fifo)),
@@ -331,7 +342,7 @@ fn r19_whatever_is_there_the_container_starts() {
         ),
         ("another by name", leads_to("libcuda.so.1", "libnvidia-ml.so.1".to_owned())),
         ("nothing by name", leads_to("libcuda.so.1", "nowhere".to_owned())),
-        ("two versions", file("libcuda.so.575.99.01", |at| fs::write(at, "x").expect("a file"))),
+        ("two versions", leads_to("libcuda.so.575.99.01", versioned.to_owned())),
         (
             "a crowd",
             Box::new(|dir| {
@@ -368,19 +379,21 @@ fn r19_whatever_is_there_the_container_starts() {
         outside.assert_is(&before, thing);
     }
 
-    // Of what is mounted there from the host nothing is read: it is not the image's.
-    let bind = |config: &mut Value| {
-        let mount = json!({ "type": "bind", "source": outside.path("vgpu"), "destination": format!("/{COMPAT}"), "options": ["rbind"] });
-        config["mounts"].as_array_mut().expect("mounts").push(mount);
-    };
-    let container = image(&host, Runtime::Runc).tweak(bind).build();
-    let before = outside.world();
-    assert_eq!(container.run().ok().stdout, hosts());
-    outside.assert_is(&before, "mounted");
+    // What is mounted there from the host is not the image's: it is not read.
+    for at in [COMPAT.to_owned(), format!("{COMPAT}/{versioned}")] {
+        let source = outside.path(if at == COMPAT { "vgpu" } else { "vgpu/libcuda.so.575.57.08" });
+        let mount = json!({ "type": "bind", "source": source, "destination": format!("/{at}"), "options": ["rbind"] });
+        let bind = |config: &mut Value| config["mounts"].as_array_mut().expect("mounts").push(mount);
+        let container = image(&host, Runtime::Runc).tweak(bind);
+        let container = container.furnish(|root| install(&root.join(COMPAT), NEWER, Some(PERMITS))).build();
+        let before = outside.world();
+        assert_eq!(container.run().ok().stdout, hosts(), "{at}");
+        outside.assert_is(&before, &at);
+    }
 }
 
-/// Somebody else on the same root swaps the directory for one that leads to the host while the hook runs: the container
-/// has what was looked at, or does not start.
+/// Somebody else on the same root swaps the directory while the hook runs: the container has what was looked at, or does
+/// not start.
 #[test]
 #[ignore = "needs root: starts containers"]
 fn r19_names_that_are_swapped_while_the_hook_runs() {
@@ -394,4 +407,8 @@ fn r19_names_that_are_swapped_while_the_hook_runs() {
     let (compat, other) = (halted.root().join(COMPAT), halted.root().join("usr/local/cuda/other"));
     let says = ["nobody else may change its /usr/local"];
     meddle(&outside, &halted, || Meddler::exchanging(&compat, &other), &says);
+
+    let swap = || renameat_with(CWD, &compat, CWD, &other, RenameFlags::EXCHANGE).expect("exchange");
+    let output = halted.hook_stopped_after("move_mount", 1, swap);
+    halted.judge(&output).assert_refused("is not its /usr/local/cuda/compat/libcuda.so", "swapped");
 }
