@@ -11,6 +11,7 @@
 
 mod cache;
 mod check;
+mod drm;
 mod nvml;
 mod probe;
 mod procfs;
@@ -26,6 +27,7 @@ use crate::error::{Error, Exit, Result};
 use crate::types::{Bytes, GpuUuid, PciAddress};
 
 pub use check::Unusable;
+pub use drm::{DRM_MAJOR, DrmNode, drm_nodes};
 pub use probe::{PROBE_ARGS, PROBE_LIMIT, Probe, answer_probe};
 pub use procfs::Majors;
 pub use root::{DriverRoot, library_dirs};

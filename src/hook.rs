@@ -12,12 +12,12 @@ use crate::cgroup::OwnCgroups;
 use crate::config::{self, PoolFile, Table};
 use crate::container::Container;
 use crate::device_rule::DeviceRule;
-use crate::driver::{self, Capabilities, DriverFile};
+use crate::driver::{self, Capabilities, Capability, DriverFile};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::files;
-use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
+use crate::gpu::{self, DriverRoot, DrmNode, Inventory, Majors, Probe, drm_nodes};
 use crate::inject::live::{self, Entry};
-use crate::oci::{Bundle, State};
+use crate::oci::{Bundle, Device, State};
 use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Lease, Offer, liveness};
 use crate::request::{self, Found, Source, Want};
@@ -65,8 +65,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         return Err(no_rootless());
     }
 
-    let pid =
-        state.pid.ok_or_else(|| Error::new(Exit::Request, "the state on stdin names no process of the container; call the hook at createRuntime or prestart"))?;
+    let pid = state.pid.ok_or_else(no_process)?;
     let container = Container::open(pid)?;
     let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
@@ -77,10 +76,13 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
         return Err(Error::new(Exit::Request, message).remedy("give it one of its own (linux.namespaces)"));
     }
+    let graphics = capabilities.contains(Capability::Graphics);
+    let host = host.with_graphics(graphics || access::concerns_graphics(&bundle, &rules))?;
     if !pool.policy.allow_other_access {
         access::check(&bundle, &rules, &host.majors, &host.numbers())?;
     }
     let files = driver::find(&host.driver, &host.inventory.driver, capabilities)?.files;
+    let asked = Asked { bundle: &bundle, rules: &rules, capabilities, files };
 
     let lease = Lease {
         container: state.id.clone(),
@@ -92,9 +94,8 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         vgpus: Vec::new(),
     };
     let mut rollback = Rollback { state_dir: &state_dir, pool: &pool, granted: None, opened: None };
-    let brought = grant(lease, &want, &host, &cgroups, &mut rollback).and_then(|lease| {
-        bring_in(&lease, &bundle, &rules, &host, files, &container, &cgroups, &mut rollback)
-    });
+    let brought = grant(lease, &want, &host, &cgroups, &mut rollback)
+        .and_then(|lease| bring_in(&lease, asked, &host, &container, &cgroups, &mut rollback));
     match brought {
         Ok(()) => {
             rollback.keep_all();
@@ -163,11 +164,18 @@ fn no_rootless() -> Error {
     Error::new(Exit::Request, message)
 }
 
+fn no_process() -> Error {
+    let message = "the state on stdin names no process of the container";
+    Error::new(Exit::Request, message).remedy("call the hook at createRuntime or prestart")
+}
+
 /// What a request is held against: the host's GPUs, and what the pool file cuts them into.
 struct Host {
     driver: DriverRoot,
     majors: Majors,
     inventory: Inventory,
+    /// The GPUs' nodes of graphics, where anybody asks for them.
+    drm: Vec<DrmNode>,
     table: Table,
     unusable: Vec<GpuUuid>,
 }
@@ -180,7 +188,14 @@ impl Host {
         let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
         let checks = inventory.check(&driver);
         let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
-        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
+        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, drm: Vec::new(), table, unusable })
+    }
+
+    fn with_graphics(mut self, wanted: bool) -> Result<Self> {
+        if wanted {
+            self.drm = drm_nodes(&self.driver, self.inventory.gpus.iter().map(|gpu| gpu.pci))?;
+        }
+        Ok(self)
     }
 
     /// The types that some GPU here is cut into.
@@ -200,6 +215,7 @@ impl Host {
     /// The same without those that were leased.
     fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
         let all = (0..=255).map(|minor| DeviceNumber { major: self.majors.nvidia, minor });
+        let all = all.chain(self.drm.iter().map(|node| node.number));
         all.filter(|number| !leased.contains(number)).collect()
     }
 }
@@ -226,28 +242,47 @@ fn grant(
     }
 }
 
+/// What a container asks for beside vGPUs.
+struct Asked<'a> {
+    bundle: &'a Bundle<'a>,
+    rules: &'a [DeviceRule],
+    capabilities: Capabilities,
+    /// The driver's files for these.
+    files: Vec<DriverFile>,
+}
+
 /// Brings what is behind a lease into the container.
-#[expect(clippy::too_many_arguments, reason = "each is a step's result, and only this file knows the steps")]
 fn bring_in<'a>(
     lease: &Lease,
-    bundle: &Bundle,
-    rules: &[DeviceRule],
+    asked: Asked,
     host: &Host,
-    files: Vec<DriverFile>,
     container: &Container,
     cgroups: &'a OwnCgroups,
     rollback: &mut Rollback<'a>,
 ) -> Result<()> {
+    let Asked { bundle, rules, capabilities, files } = asked;
     let allow_other_access = rollback.pool.policy.allow_other_access;
-    let plan = resolve::plan(lease, &host.inventory, &host.majors, &files)?;
+    let plan = {
+        let (drm, display) = (host.drm.as_slice(), capabilities.contains(Capability::Display));
+        let drm = if capabilities.contains(Capability::Graphics) { drm } else { &[] };
+        let driver = resolve::Driver { majors: &host.majors, files: &files, drm, display };
+        resolve::plan(lease, &host.inventory, &driver)?
+    };
     let open = live::open(plan, &host.driver, host.majors, files)?;
     let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), rules)?);
     let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };
     let birth = inject::confine(cgroups, allowed, &others)?;
-    let root = bundle.root(&lease.bundle)?;
-    let mount_label = bundle.mount_label();
-    let read_only = bundle.root_is_read_only();
-    live::inject(&open, &Entry { container, root: &root, read_only, mount_label, birth, allow_other_access })
+    let given: Vec<DeviceNumber> = bundle.devices().iter().filter_map(Device::number).collect();
+    let entry = Entry {
+        container,
+        root: &bundle.root(&lease.bundle)?,
+        read_only: bundle.root_is_read_only(),
+        mount_label: bundle.mount_label(),
+        birth,
+        allow_other_access,
+        given: &given,
+    };
+    live::inject(&open, &entry)
 }
 
 /// What has been done so far, undone when the hook fails, by an error or a panic.

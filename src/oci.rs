@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::device_rule::{Access, DeviceRule, Kind};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::types::{ContainerId, Invalid};
+use crate::types::{ContainerId, DeviceNumber, Invalid};
 
 /// The container's state, as far as a hook needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,6 +142,16 @@ pub struct Device {
     pub path: String,
     /// Its driver; none for a FIFO.
     pub major: Option<i64>,
+    /// The device of that driver.
+    pub minor: Option<i64>,
+}
+
+impl Device {
+    /// Both in one; none where they are no numbers of a device.
+    pub fn number(&self) -> Option<DeviceNumber> {
+        let number = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok());
+        Some(DeviceNumber { major: number(self.major)?, minor: number(self.minor)? })
+    }
 }
 
 /// `linux.resources.devices[]` as it is written; what is absent stands for any.

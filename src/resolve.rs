@@ -7,19 +7,23 @@ use serde::Serialize;
 
 use crate::driver::{DriverFile, Kind};
 use crate::error::{Error, Exit, Result};
-use crate::gpu::{Inventory, Majors};
+use crate::gpu::{DrmNode, Gpu, Inventory, Majors};
 use crate::pool::Lease;
-use crate::types::{ContainerId, DeviceNumber, GpuUuid, VgpuId};
+use crate::types::{ContainerId, DeviceNumber, GpuUuid, PciAddress, VgpuId};
 
 /// Everything that goes into one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The nodes it gets in `/dev`, each under the name that it has below the driver root's `dev/`.
     pub nodes: Vec<Node>,
-    /// The numbers of the host's other GPUs, which must stay closed to it.
+    /// Those of the host's other GPUs, which must stay closed to it.
     pub others: Vec<Node>,
+    /// The GPUs that its `/proc/driver/nvidia` tells of.
+    pub gpus: Vec<PciAddress>,
     /// The driver's files that it gets below `/usr/local/nvidia`.
     pub files: Vec<File>,
+    /// The sockets of the driver's daemons that it gets.
+    pub sockets: Vec<Socket>,
     /// What `/dev/vgpu/lease.json` says.
     pub lease_json: String,
 }
@@ -27,7 +31,7 @@ pub struct Plan {
 /// A device node of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name in `/dev`.
+    /// Its name in `/dev`: `nvidia0`, `dri/card1`.
     pub name: String,
     /// Its number; a node on the host that has another one is not the driver's.
     pub number: DeviceNumber,
@@ -43,6 +47,23 @@ impl Node {
     fn of_gpu(majors: &Majors, minor: u32) -> Self {
         Self::new(format!("nvidia{minor}"), majors.nvidia, minor)
     }
+
+    fn of_graphics(drm: &DrmNode) -> Self {
+        Self { name: format!("dri/{}", drm.name), number: drm.number, optional: false }
+    }
+}
+
+/// What the host's driver has for a container, as far as it asks for that.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver<'a> {
+    /// Its major numbers.
+    pub majors: &'a Majors,
+    /// Its files that were found.
+    pub files: &'a [DriverFile],
+    /// The graphics nodes of all GPUs; none where the container asks for no graphics.
+    pub drm: &'a [DrmNode],
+    /// Does the container ask for a display?
+    pub display: bool,
 }
 
 /// A file of the driver below `/usr/local/nvidia`.
@@ -56,6 +77,17 @@ pub struct File {
     pub name: String,
     /// More names for it in the same directory.
     pub links: Vec<String>,
+    /// Where programs look for it alone, relative to the container's root: a link there leads to it.
+    pub link_at: Option<String>,
+}
+
+/// A socket of one of the driver's daemons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Where it is on the host, relative to the driver's root: which of the found files it is.
+    pub source: String,
+    /// Where programs look for it, relative to the container's root.
+    pub path: String,
 }
 
 /// The directories of `/usr/local/nvidia`. `lib` is a link to `lib64` there: images have either in
@@ -68,11 +100,13 @@ pub enum Dir {
     Lib64,
     /// `lib32`
     Lib32,
+    /// `share`
+    Share,
 }
 
 impl Dir {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bin, Self::Lib64, Self::Lib32];
+    pub const ALL: [Self; 4] = [Self::Bin, Self::Lib64, Self::Lib32, Self::Share];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -80,16 +114,18 @@ impl Dir {
             Self::Bin => "bin",
             Self::Lib64 => "lib64",
             Self::Lib32 => "lib32",
+            Self::Share => "share",
         }
     }
 
-    /// Where files of a kind go; nowhere yet for sockets and firmware, which have places of their own.
+    /// Where files of a kind go; sockets are not there.
     fn of(kind: Kind) -> Option<Self> {
         match kind {
             Kind::Library => Some(Self::Lib64),
             Kind::Library32 => Some(Self::Lib32),
             Kind::Binary => Some(Self::Bin),
-            Kind::Socket | Kind::Firmware => None,
+            Kind::Config => Some(Self::Share),
+            Kind::Socket => None,
         }
     }
 }
@@ -116,49 +152,67 @@ struct LeasedJson<'a> {
 /// Looks up what is real behind a lease, and gives each of the driver's files that were found its place. (What
 /// is said about a file is looked at, not the file.) [`Exit::Gpu`] for a GPU that is not in the inventory, a
 /// driver whose unified memory module, which every CUDA program needs, is not loaded, or two files of one name.
-pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors, found: &[DriverFile]) -> Result<Plan> {
-    let minor_of = |uuid: &GpuUuid| {
-        let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid);
+pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Plan> {
+    let gpu_of = |uuid: &GpuUuid| {
         let gone =
             || Error::new(Exit::Gpu, format!("GPU {uuid} is not on this host any more; see `vgpu status`"));
-        gpu.map(|gpu| gpu.minor).ok_or_else(gone)
+        inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid).ok_or_else(gone)
     };
-    let mut minors = Vec::new();
+    let mut gpus: Vec<&Gpu> = Vec::new();
     let mut vgpus = Vec::new();
     for held in &lease.vgpus {
-        let minor = minor_of(&held.id.gpu)?;
-        minors.push(minor);
+        let gpu = gpu_of(&held.id.gpu)?;
+        gpus.push(gpu);
         vgpus.push(LeasedJson {
             id: &held.id,
             r#type: held.id.kind.as_str(),
             memory: held.memory.0,
             compute: held.compute.get(),
             uuid: &held.id.gpu,
-            device: format!("/dev/nvidia{minor}"),
+            device: format!("/dev/nvidia{}", gpu.minor),
         });
     }
-    minors.sort_unstable();
-    minors.dedup();
-
-    let uvm = majors.uvm.ok_or_else(|| {
-        let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
-        Error::new(Exit::Gpu, message)
-    })?;
-    let mut nodes = vec![
-        Node::new("nvidiactl", majors.nvidia, 255),
-        Node::new("nvidia-uvm", uvm, 0),
-        Node { optional: true, ..Node::new("nvidia-uvm-tools", uvm, 1) },
-    ];
-    nodes.extend(minors.iter().map(|minor| Node::of_gpu(majors, *minor)));
-    let all = inventory.gpus.iter().map(|gpu| gpu.minor);
-    let others = all.filter(|minor| !minors.contains(minor));
-
+    gpus.sort_unstable_by_key(|gpu| gpu.minor);
+    gpus.dedup();
     let json = LeaseJson { version: 1, container: &lease.container, since: lease.since.to_string(), vgpus };
     let mut lease_json = serde_json::to_string_pretty(&json)
         .map_err(|e| Error::new(Exit::Io, format!("cannot write lease.json: {e}")))?;
     lease_json.push('\n');
-    let others = others.map(|minor| Node::of_gpu(majors, minor)).collect();
-    Ok(Plan { nodes, others, files: files(found)?, lease_json })
+
+    let is_leased = |pci: &PciAddress| gpus.iter().any(|gpu| gpu.pci == *pci);
+    let (drm, other_drm): (Vec<&DrmNode>, Vec<&DrmNode>) =
+        driver.drm.iter().partition(|node| is_leased(&node.gpu));
+    let mut nodes = control_nodes(driver)?;
+    nodes.extend(gpus.iter().map(|gpu| Node::of_gpu(driver.majors, gpu.minor)));
+    nodes.extend(drm.into_iter().map(Node::of_graphics));
+    let others = inventory.gpus.iter().filter(|gpu| !is_leased(&gpu.pci));
+    let others = others.map(|gpu| Node::of_gpu(driver.majors, gpu.minor));
+    Ok(Plan {
+        nodes,
+        others: others.chain(other_drm.into_iter().map(Node::of_graphics)).collect(),
+        gpus: gpus.iter().map(|gpu| gpu.pci).collect(),
+        files: files(driver.files)?,
+        sockets: sockets(driver.files),
+        lease_json,
+    })
+}
+
+/// The nodes that every container with a lease has, whatever its GPUs are.
+fn control_nodes(driver: &Driver) -> Result<Vec<Node>> {
+    let uvm = driver.majors.uvm.ok_or_else(|| {
+        let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
+        Error::new(Exit::Gpu, message)
+    })?;
+    let optional = |node| Node { optional: true, ..node };
+    let mut nodes = vec![
+        Node::new("nvidiactl", driver.majors.nvidia, 255),
+        Node::new("nvidia-uvm", uvm, 0),
+        optional(Node::new("nvidia-uvm-tools", uvm, 1)),
+    ];
+    if driver.display {
+        nodes.push(optional(Node::new("nvidia-modeset", driver.majors.nvidia, 254)));
+    }
+    Ok(nodes)
 }
 
 /// Gives each file its place, and lets no two have the same one.
@@ -176,9 +230,16 @@ fn files(found: &[DriverFile]) -> Result<Vec<File>> {
             );
             return Err(Error::new(Exit::Gpu, message));
         }
-        files.push(File { source: file.path.clone(), dir, name: name.clone(), links: links.to_vec() });
+        let (source, name, links) = (file.path.clone(), name.clone(), links.to_vec());
+        files.push(File { source, dir, name, links, link_at: file.link_at.clone() });
     }
     Ok(files)
+}
+
+fn sockets(found: &[DriverFile]) -> Vec<Socket> {
+    let sockets = found.iter().filter(|file| file.kind == Kind::Socket);
+    let paths = sockets.flat_map(|file| file.names.iter().map(move |path| (&file.path, path)));
+    paths.map(|(source, path)| Socket { source: source.clone(), path: path.clone() }).collect()
 }
 
 #[cfg(test)]
@@ -188,7 +249,7 @@ mod tests {
     fn found(kind: Kind, path: &str, names: &[&str]) -> DriverFile {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        DriverFile { fd, kind, names, path: path.to_owned() }
+        DriverFile { fd, kind, names, path: path.to_owned(), link_at: None }
     }
 
     #[test]
@@ -198,7 +259,7 @@ mod tests {
             found(Kind::Library32, "b/libx.so.1.2", &["libx.so.1.2", "libx.so.1"]),
             found(Kind::Binary, "usr/bin/x", &["x"]),
             found(Kind::Socket, "run/x/socket", &["run/x/socket"]),
-            found(Kind::Firmware, "lib/firmware/x.bin", &["lib/firmware/x.bin"]),
+            found(Kind::Config, "etc/x/y.json", &["y.json"]),
         ]);
         let shown = |file: &File| {
             format!("{} {}/{} {}", file.source, file.dir.as_str(), file.name, file.links.join(" "))
@@ -208,6 +269,7 @@ mod tests {
             "a/libx.so.1.2 lib64/libx.so.1.2 libx.so.1 libx.so",
             "b/libx.so.1.2 lib32/libx.so.1.2 libx.so.1",
             "usr/bin/x bin/x ",
+            "etc/x/y.json share/y.json ",
         ];
         assert_eq!(shown, expected);
     }

@@ -405,7 +405,7 @@ fn r19_names_that_are_swapped_while_the_hook_runs() {
     });
     let halted = Halted::new(builder);
     let (compat, other) = (halted.root().join(COMPAT), halted.root().join("usr/local/cuda/other"));
-    let says = ["nobody else may change its /usr/local"];
+    let says = ["nobody else may change its files"];
     meddle(&outside, &halted, || Meddler::exchanging(&compat, &other), &says);
 
     let swap = || renameat_with(CWD, &compat, CWD, &other, RenameFlags::EXCHANGE).expect("exchange");

@@ -71,7 +71,17 @@ const BINARIES: [&str; 5] = [
 
 const SOCKETS: [&str; 2] = ["run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket"];
 
-const FIRMWARE: [&str; 2] = ["gsp_ga10x.bin", "gsp_tu10x.bin"];
+/// Configuration of OpenCL's loader, and of those of graphics, by the paths at which these look.
+const OPENCL: &str = "etc/OpenCL/vendors/nvidia.icd";
+const OF_GRAPHICS: [&str; 7] = [
+    "usr/share/vulkan/icd.d/nvidia_icd.json",
+    "usr/share/vulkan/icd.d/nvidia_icd.x86_64.json",
+    "usr/share/vulkan/implicit_layer.d/nvidia_layers.json",
+    "usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+    "usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json",
+    "usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+    "usr/share/nvidia/nvoptix.bin",
+];
 
 fn file_name(library: &str) -> String {
     format!("lib{library}.so.{VERSION}")
@@ -163,8 +173,8 @@ impl Root {
         for socket in SOCKETS {
             root.socket(socket);
         }
-        for firmware in FIRMWARE {
-            root.file(&format!("lib/firmware/nvidia/{VERSION}/{firmware}"), b"firmware");
+        for config in [OPENCL].into_iter().chain(OF_GRAPHICS) {
+            root.file(config, b"{}");
         }
         root
     }
@@ -189,6 +199,11 @@ fn libraries(found: &Found) -> Vec<String> {
 
 fn of_kind(found: &Found, kind: Kind) -> Vec<String> {
     found.files.iter().filter(|file| file.kind == kind).map(|file| file.names.join(" ")).collect()
+}
+
+/// Where links to configuration go.
+fn link_places(found: &Found) -> Vec<&str> {
+    found.files.iter().filter_map(|file| file.link_at.as_deref()).collect()
 }
 
 /// Where they were found.
@@ -222,10 +237,7 @@ fn the_default_set_with_its_names() {
     );
     assert_eq!(of_kind(&found, Kind::Binary), BINARIES);
     assert_eq!(of_kind(&found, Kind::Socket), SOCKETS);
-    assert_eq!(
-        of_kind(&found, Kind::Firmware),
-        FIRMWARE.map(|file| format!("lib/firmware/nvidia/550.54.15/{file}"))
-    );
+    assert_eq!(link_places(&found), [OPENCL]);
     assert_eq!(found.missing, [""; 0]);
 }
 
@@ -289,7 +301,11 @@ fn each_capability_has_exactly_its_list() {
         assert_eq!(own, expected, "{capabilities}");
         assert_eq!(of_kind(&found, Kind::Binary), binaries, "{capabilities}");
         assert_eq!(of_kind(&found, Kind::Socket), sockets, "{capabilities}");
-        assert_eq!(of_kind(&found, Kind::Firmware).len(), 2, "{capabilities}");
+        let of_opencl = own.iter().any(|library| library.starts_with("libnvidia-opencl")).then_some(OPENCL);
+        let of_graphics =
+            if own.iter().any(|library| library.starts_with("libnvoptix")) { &OF_GRAPHICS[..] } else { &[] };
+        let expected: Vec<&str> = of_opencl.into_iter().chain(of_graphics.iter().copied()).collect();
+        assert_eq!(link_places(&found), expected, "{capabilities}");
     }
 }
 
@@ -317,9 +333,8 @@ fn what_is_missing_is_named_alone() {
     assert_eq!(found.files.len(), 2);
     let of_both = LIBRARIES.iter().take(15).map(|(library, _)| file_name(library));
     let libraries = of_both.filter(|file| !file.contains("-ml.") && !file.contains("libcuda."));
-    let firmware = format!("lib/firmware/nvidia/{VERSION}/gsp*.bin");
-    let paths = SOCKETS.into_iter().chain([&*firmware]).map(|path| root.path(path).display().to_string());
-    let all = libraries.chain(BINARIES.map(str::to_owned)).chain(paths);
+    let sockets = SOCKETS.map(|path| root.path(path).display().to_string());
+    let all = libraries.chain(BINARIES.map(str::to_owned)).chain(sockets).chain([OPENCL.to_owned()]);
     assert_eq!(found.missing, all.map(|one| format!("{one} is not there")).collect::<Vec<_>>());
 }
 
@@ -390,13 +405,13 @@ fn nixos() {
     root.libraries(&format!("{store}/lib"), &["nvidia-ml", "cuda"]);
     root.library(&format!("{store}/lib/vdpau"), "vdpau_nvidia");
     root.file(&format!("{store}/bin/nvidia-smi"), b"\x7fELF");
-    root.file(&format!("nix/store/abc-firmware/nvidia/{VERSION}/gsp_ga10x.bin"), b"firmware");
+    root.file(&format!("{store}/share/vulkan/icd.d/nvidia_icd.x86_64.json"), b"{}");
     root.link("run/opengl-driver", "/nix/store/abc-graphics-drivers");
     root.link("nix/store/abc-graphics-drivers/lib", &format!("/{store}/lib"));
+    root.link("nix/store/abc-graphics-drivers/share", &format!("/{store}/share"));
     root.link("run/current-system", "/nix/store/abc-nixos");
     root.link("nix/store/abc-nixos/sw/bin/nvidia-smi", &format!("/{store}/bin/nvidia-smi"));
-    root.link("nix/store/abc-nixos/firmware", "/nix/store/abc-firmware");
-    let found = root.find("utility,video").unwrap();
+    let found = root.find("utility,video,graphics").unwrap();
     assert_eq!(
         paths(&found),
         [
@@ -404,10 +419,10 @@ fn nixos() {
             "run/opengl-driver/lib/libcuda.so.550.54.15",
             "run/opengl-driver/lib/vdpau/libvdpau_nvidia.so.550.54.15",
             "run/current-system/sw/bin/nvidia-smi",
-            "run/current-system/firmware/nvidia/550.54.15/gsp_ga10x.bin",
+            "run/opengl-driver/share/vulkan/icd.d/nvidia_icd.x86_64.json",
         ]
     );
-    assert_eq!(of_kind(&found, Kind::Firmware), ["lib/firmware/nvidia/550.54.15/gsp_ga10x.bin"]);
+    assert_eq!(link_places(&found), ["usr/share/vulkan/icd.d/nvidia_icd.x86_64.json"]);
 }
 
 /// What is absolute in a driver container means its own root, and the host's files are not its.
@@ -474,11 +489,7 @@ fn libraries_of_another_version() {
 fn files_that_others_could_have_written() {
     let root = Root::complete();
     let library = root.path(format!("{MULTIARCH}/libnvidia-cfg.so.550.54.15"));
-    let of_others = [
-        library.clone(),
-        root.path("usr/bin/nvidia-debugdump"),
-        root.path(format!("lib/firmware/nvidia/{VERSION}/gsp_tu10x.bin")),
-    ];
+    let of_others = [library.clone(), root.path("usr/bin/nvidia-debugdump"), root.path(OPENCL)];
     for path in of_others {
         chown(&path, Some(65534), None).unwrap();
         let line = root.refused("", Exit::Untrusted);
@@ -524,19 +535,17 @@ fn only_a_socket_itself_is_a_daemons_socket() {
     }
 }
 
+/// Distributions choose between `/usr/share` and `/etc`; loaders look in both, and a link in one will do.
 #[test]
 #[ignore = "needs root: only root's files are trusted"]
-fn of_firmware_only_that_of_this_version() {
-    let root = Root::complete();
-    root.file("lib/firmware/nvidia/560.35.03/gsp_ga10x.bin", b"firmware");
-    root.file(&format!("lib/firmware/nvidia/{VERSION}/other.bin"), b"firmware");
-    root.file(&format!("lib/firmware/nvidia/{VERSION}/gsp.txt"), b"text");
-    assert_eq!(of_kind(&root.find("utility").unwrap(), Kind::Firmware).len(), 2);
-    fs::remove_dir_all(root.path(format!("lib/firmware/nvidia/{VERSION}"))).unwrap();
-    let found = root.find("utility").unwrap();
-    assert_eq!(of_kind(&found, Kind::Firmware), [""; 0]);
-    let line = format!("{}/gsp*.bin is not there", root.path("lib/firmware/nvidia/550.54.15").display());
-    assert!(found.missing.contains(&line), "{:#?}", found.missing);
+fn configuration_may_be_in_etc() {
+    let root = Root::new();
+    root.file("etc/vulkan/icd.d/nvidia_icd.json", b"{}");
+    let found = root.find("graphics").unwrap();
+    assert_eq!(paths(&found), ["etc/vulkan/icd.d/nvidia_icd.json"]);
+    assert_eq!(of_kind(&found, Kind::Config), ["nvidia_icd.json"]);
+    assert_eq!(link_places(&found), ["usr/share/vulkan/icd.d/nvidia_icd.json"]);
+    assert!(found.missing.contains(&"usr/share/glvnd/egl_vendor.d/10_nvidia.json is not there".to_owned()));
 }
 
 /// The table in the docs is the one that the hook follows.
@@ -553,11 +562,9 @@ fn row(item: &driver::Item) -> String {
     let file = match item.kind {
         Kind::Library | Kind::Library32 => format!("lib{}.so.<version>", item.name),
         Kind::Binary => item.name.to_owned(),
-        Kind::Socket => format!("/{}", item.name),
-        Kind::Firmware => format!("/lib/firmware/nvidia/<version>/{}*.bin", item.name),
+        Kind::Socket | Kind::Config => format!("/{}", item.name),
     };
-    let all = item.capabilities == Capabilities::ALL;
-    let capabilities = if all { "any".to_owned() } else { item.capabilities.to_string().replace(',', ", ") };
+    let capabilities = item.capabilities.to_string().replace(',', ", ");
     let required = if item.required { "yes" } else { "" };
     let links: Vec<String> = item.links.iter().map(|link| format!("`{link}`")).collect();
     format!("| `{file}` | {capabilities} | {required} | {} |", links.join(", "))

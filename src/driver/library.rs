@@ -49,7 +49,7 @@ impl<'r> Libraries<'r> {
                     let shown = || self.root.shown(&path);
                     let soname = soname.or_exit(Exit::Io, || format!("cannot read {}", shown()))?;
                     let names = names(&file, soname, item.links).map_err(|name| no_name(&name, shown()))?;
-                    return Ok(Ok(DriverFile { fd, kind: self.kind, names, path }));
+                    return Ok(Ok(DriverFile { fd, kind: self.kind, names, path, link_at: None }));
                 }
             }
         }

@@ -8,8 +8,7 @@ use super::capability::{Capabilities, Capability};
 pub struct Item {
     /// What it is.
     pub kind: Kind,
-    /// A library's without `lib` and `.so`, a binary's file name, a socket's path, the beginning of a
-    /// firmware's file name.
+    /// A library's without `lib` and `.so`, a binary's file name, the path of a socket or of configuration.
     pub name: &'static str,
     /// It is needed for any of these.
     pub capabilities: Capabilities,
@@ -73,7 +72,15 @@ pub const ITEMS: &[Item] = &[
     item(Kind::Binary, "nvidia-cuda-mps-server", COMPUTE),
     item(Kind::Socket, "run/nvidia-persistenced/socket", UTILITY),
     item(Kind::Socket, "run/nvidia-fabricmanager/socket", UTILITY),
-    item(Kind::Firmware, "gsp", Capabilities::ALL),
+    item(Kind::Config, "etc/OpenCL/vendors/nvidia.icd", COMPUTE),
+    item(Kind::Config, "usr/share/vulkan/icd.d/nvidia_icd.json", GRAPHICS),
+    // Its name where a distribution has Vulkan for several processors (Fedora).
+    item(Kind::Config, "usr/share/vulkan/icd.d/nvidia_icd.x86_64.json", GRAPHICS),
+    item(Kind::Config, "usr/share/vulkan/implicit_layer.d/nvidia_layers.json", GRAPHICS),
+    item(Kind::Config, "usr/share/glvnd/egl_vendor.d/10_nvidia.json", GRAPHICS),
+    item(Kind::Config, "usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json", GRAPHICS),
+    item(Kind::Config, "usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json", GRAPHICS),
+    item(Kind::Config, "usr/share/nvidia/nvoptix.bin", GRAPHICS),
 ];
 
 const fn item(kind: Kind, name: &'static str, capabilities: Capabilities) -> Item {

@@ -12,13 +12,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, fstat, openat};
 
-use super::files::{Id, Place};
-use super::live::{beneath, mount_id};
+use super::place::{Id, Place, id, mount_id};
 use crate::compat::{self, OWNER, SECTION};
 use crate::elf::{Class, Elf, Machine};
+use crate::error::{Error, Exit, Result};
+use crate::resolve::{Dir, File};
 
 /// Where images have them, relative to the root; links on the way are usual (`/usr/local/cuda`).
-pub(super) const DIR: &str = "usr/local/cuda/compat";
+const DIR: &str = "usr/local/cuda/compat";
 
 /// By this name programs load it.
 const SONAME: &str = "libcuda.so.1";
@@ -29,10 +30,30 @@ const MOST_NAMES: usize = 100;
 /// An image's library that is used.
 #[derive(Debug)]
 pub(super) struct Library {
-    /// Its name in [`DIR`], and in the container's `lib64`.
-    pub name: String,
+    /// Its name in [`DIR`], and in the container's `lib64`; the source is relative to the container's root.
+    pub file: File,
     /// Which file that was when it was looked at.
-    pub id: Id,
+    id: Id,
+}
+
+impl Library {
+    fn new(name: String, id: Id) -> Self {
+        let (source, dir) = (format!("{DIR}/{name}"), Dir::Lib64);
+        Self { file: File { source, dir, name, links: Vec::new(), link_at: None }, id }
+    }
+
+    /// Its name in the driver's place leads to the file that was looked at.
+    pub fn read_back(&self, container: &Place, place: &str) -> Result<()> {
+        let File { source, dir, name, .. } = &self.file;
+        let path = format!("{place}/{}/{name}", dir.as_str());
+        if container.open(&path, OFlags::PATH).and_then(|fd| id(&fd)) == Ok(self.id) {
+            return Ok(());
+        }
+        let message = format!(
+            "the container's /{path} is not its /{source} as that was; nobody else may change its files while it starts"
+        );
+        Err(Error::new(Exit::Request, message))
+    }
 }
 
 /// The image's libraries, if they are used on a host whose loaded driver is of this version; else none. `proc` is the
@@ -50,14 +71,18 @@ pub(super) fn find(container: &Place, proc: &OwnedFd, host: &str) -> Vec<Library
             return None;
         }
         let taken = names.into_iter().filter(|name| compat::is_taken(name));
-        Some(taken.filter_map(|name| library(container, &name).map(|(_, id)| Library { name, id })).collect())
+        Some(
+            taken
+                .filter_map(|name| library(container, &name).map(|(_, id)| Library::new(name, id)))
+                .collect(),
+        )
     };
     chosen().unwrap_or_default()
 }
 
 /// A regular file of this name, wherever links lead on the image's own file system. Not opened for reading.
 fn library(container: &Place, name: &str) -> Option<(OwnedFd, Id)> {
-    let file = beneath(container.root, &format!("{DIR}/{name}"), OFlags::PATH).ok()?;
+    let file = container.open(&format!("{DIR}/{name}"), OFlags::PATH).ok()?;
     let stat = fstat(&file).ok()?;
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let own = mount_id(&file).ok()? == container.root_mount;
@@ -66,7 +91,7 @@ fn library(container: &Place, name: &str) -> Option<(OwnedFd, Id)> {
 
 /// The names in the directory; none where they are too many.
 fn names(container: &Place) -> Option<Vec<String>> {
-    let dir = beneath(container.root, DIR, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+    let dir = container.open(DIR, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
     let mut names = Vec::new();
     let mut buffer = Vec::with_capacity(4096);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());

@@ -20,6 +20,9 @@ pub const DRIVER: &str = "550.54.15";
 /// The driver's major number of `/dev/nvidiactl` and `/dev/nvidia<minor>`.
 pub const MAJOR: u32 = 195;
 
+/// The major number of `/dev/dri/*`.
+pub const DRM: u32 = 226;
+
 /// The memory of every GPU: that of the product they are named after.
 pub const MEMORY: u64 = 40 << 30;
 
@@ -60,6 +63,12 @@ impl Gpu {
     /// `/dev/nvidia<minor>`
     pub fn node(&self) -> String {
         format!("/dev/nvidia{}", self.minor)
+    }
+
+    /// Its nodes for graphics, as [`Host::load_graphics`] makes them: path, and number.
+    pub fn graphics(&self) -> [(String, (u32, u32)); 2] {
+        let (card, render) = (10 + self.minor, 150 + self.minor);
+        [(format!("/dev/dri/card{card}"), (DRM, card)), (format!("/dev/dri/renderD{render}"), (DRM, render))]
     }
 }
 
@@ -203,6 +212,25 @@ impl Host {
         fs::write(self.driver_root().join("proc/driver/nvidia/version"), version(to)).expect("version");
     }
 
+    /// Loads the modules nvidia-drm and nvidia-modeset: GPUs have nodes for graphics. So has another one, which is
+    /// not NVIDIA's: `card0`.
+    pub fn load_graphics(&self) {
+        let root = self.driver_root();
+        make_dir(&root.join("dev/dri"));
+        make_node(&root.join("dev/nvidia-modeset"), MAJOR, 254);
+        let node = |pci: &str, path: &str, (major, minor): (u32, u32)| {
+            make_node(&root.join(&path[1..]), major, minor);
+            let name = path.rsplit('/').next().expect("a name");
+            let dir = root.join("sys/bus/pci/devices").join(pci).join("drm").join(name);
+            make_dir(&dir);
+            fs::write(dir.join("dev"), format!("{major}:{minor}\n")).expect("sysfs");
+        };
+        node("0000:00:02.0", "/dev/dri/card0", (DRM, 0));
+        for gpu in &self.gpus {
+            gpu.graphics().iter().for_each(|(path, number)| node(&gpu.pci, path, *number));
+        }
+    }
+
     /// Where the driver's files are.
     pub fn driver_root(&self) -> PathBuf {
         self.dir.join("driver_root")
@@ -321,12 +349,16 @@ fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32) {
     make_node(&dev.join("nvidia-uvm-tools"), uvm_major, 1);
     make_dir(&proc);
     fs::write(proc.join("version"), version(DRIVER)).expect("version");
+    fs::write(proc.join("params"), PARAMS).expect("params");
+    fs::write(proc.join("registry"), "Binary: \"\"\n").expect("registry");
     fs::write(root.join("proc/devices"), proc_devices(uvm_major)).expect("devices");
     for gpu in gpus {
         make_node(&dev.join(format!("nvidia{}", gpu.minor)), MAJOR, gpu.minor);
         let dir = proc.join("gpus").join(&gpu.pci);
         make_dir(&dir);
         fs::write(dir.join("information"), information(gpu)).expect("information");
+        fs::write(dir.join("registry"), "Binary: \"\"\n").expect("registry");
+        fs::write(dir.join("power"), "Runtime D3 status:          Disabled by default\n").expect("power");
     }
 }
 
@@ -342,6 +374,10 @@ fn nvml(gpus: &[Gpu]) -> fake_nvml::Host {
     };
     fake_nvml::Host { driver: DRIVER.to_owned(), gpus: gpus.iter().map(gpu).collect(), ..Default::default() }
 }
+
+/// Some of the module's parameters.
+const PARAMS: &str = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\n\
+    DeviceFileMode: 438\nPreserveVideoMemoryAllocations: 0\n";
 
 fn version(driver: &str) -> String {
     format!(
