@@ -159,7 +159,7 @@ fn lay_out(root: &Path, (dir, link): (&str, Option<&str>), note: Option<&str>) {
     }
 }
 
-/// On a plain directory the image is what it was, for a container without a lease too.
+/// On a plain directory the image's files are what they were, and a container without a lease finds what it found.
 #[test]
 #[ignore = "needs root: starts containers"]
 fn a_newer_libcuda_is_found_first() {
@@ -168,9 +168,10 @@ fn a_newer_libcuda_is_found_first() {
         let runtime = [Runtime::Runc, Runtime::Crun][n % 2];
         let builder = image(&host, runtime).mapped_if(n == 1);
         let leased = builder.furnish(move |root| lay_out(root, layout, Some(PERMITS))).build();
-        let before = Snapshot::of(&host.view().path(leased.root()).join("etc"));
+        let brought = host.view().path(leased.root()).join(layout.0);
+        let before = Snapshot::of(&brought);
         assert_eq!(leased.run().ok().stdout, newer(&format!("/{}", layout.0)), "{layout:?}");
-        Snapshot::of(&host.view().path(leased.root()).join("etc")).assert_is(&before, "/etc");
+        Snapshot::of(&brought).assert_is(&before, layout.0);
 
         let without =
             host.container(runtime).on_root(leased.root()).mapped_if(n == 1).args(&["sh", "-c", LOOK]);
@@ -238,7 +239,7 @@ fn only_with_compute() {
     assert!(found.starts_with(&format!("libcuda.so.1 /{LIBRARIES}/libcuda.so.1\nlibcuda.so -\n")), "{found}");
 }
 
-/// Musl images and others without a linker cache have it by LD_LIBRARY_PATH, as they have the host's.
+/// Images without a linker cache have it where they have the host's: by LD_LIBRARY_PATH, or as musl's path says.
 #[test]
 #[ignore = "needs root: starts containers"]
 fn without_a_linker_cache() {
