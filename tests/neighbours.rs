@@ -50,7 +50,8 @@ on_every_runtime! {
         let host = host(cgroups);
         for mapped in [false, true] {
             let builder = host.container(runtime).annotation("vgpu.count", "1").mapped_if(mapped);
-            let container = builder.with_driver_in_proc().build();
+            let narrow = ["/bin/sh", "-c", "umask 777; exec \"$@\"", "sh"];
+            let container = builder.hooks_under(&narrow).with_driver_in_proc().build();
             container.up().ok();
             let gpu = leased(&container);
             let of_gpu = ["information", "registry"].map(|name| format!("gpus/{}/{name}", gpu.pci));
@@ -63,6 +64,8 @@ on_every_runtime! {
             assert!(params.contains("ModifyDeviceFiles: 0\n") && params.contains("DeviceFileMode: 438\n"));
             assert!(!params.contains("ModifyDeviceFiles: 1"), "{params}");
             container.exec(&["sh", "-c", ": >/proc/driver/nvidia/params"]).fails();
+            let modes = container.exec(&["sh", "-c", "stat -c %a /proc/driver/nvidia/gpus /proc/driver/nvidia/version"]);
+            assert_eq!(modes.ok().stdout, "755\n444\n");
             container.delete_force();
         }
     }

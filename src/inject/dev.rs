@@ -186,9 +186,11 @@ impl<'a> Detached<'a> {
     fn foreign_nodes(&self, dev: &Holder, foreign: &Foreign) -> Result<Vec<(&'static str, String)>> {
         let mut found = Vec::new();
         for directory in DIRECTORIES.into_iter().filter(|_| !foreign.allowed) {
-            let Some(list) = list_of(dev, directory)? else { continue };
-            for entry in rustix::fs::Dir::read_from(&list).or_exit(Exit::Io, cannot_list)? {
-                let name = self.foreign_node(&list, &entry.or_exit(Exit::Io, cannot_list)?, foreign)?;
+            let opened = if directory.is_empty() { None } else { images_own(dev, directory)? };
+            let Some(fd) = opened.as_ref().or(directory.is_empty().then_some(&dev.fd)) else { continue };
+            let list = beneath(fd, "", OFlags::RDONLY | OFlags::DIRECTORY).or_exit(Exit::Io, cannot_list)?;
+            for entry in rustix::fs::Dir::new(list).or_exit(Exit::Io, cannot_list)? {
+                let name = self.foreign_node(fd, &entry.or_exit(Exit::Io, cannot_list)?, foreign)?;
                 found.extend(name.map(|name| (directory, name)));
                 if found.len() > MOST_HIDDEN {
                     let message =
@@ -201,12 +203,12 @@ impl<'a> Detached<'a> {
     }
 
     /// Its name, if it is one.
-    fn foreign_node(&self, list: &OwnedFd, entry: &DirEntry, foreign: &Foreign) -> Result<Option<String>> {
+    fn foreign_node(&self, dir: &OwnedFd, entry: &DirEntry, foreign: &Foreign) -> Result<Option<String>> {
         // The directory tells what is there beneath whatever is mounted on it: a file may be a node.
         if matches!(entry.file_type(), FileType::Directory | FileType::Symlink) {
             return Ok(None);
         }
-        let stat = match statat(list, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match statat(dir, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             stat => stat.or_exit(Exit::Io, cannot_list)?,
         };
@@ -268,18 +270,15 @@ fn write_lease(tmpfs: &OwnedFd, json: &str, ids: RootIds) -> io::Result<()> {
     File::from(file).write_all(json.as_bytes())
 }
 
-/// Opens a directory of the image's `/dev` to list it; none where it is not there, or is not the image's: what the
-/// engine has mounted there it gives by device rules, too, and those were looked at.
-fn list_of(dev: &Holder, directory: &str) -> Result<Option<OwnedFd>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    if directory.is_empty() {
-        return beneath(&dev.fd, ".", flags).map(Some).or_exit(Exit::Io, cannot_list);
-    }
-    match openat(&dev.fd, directory, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+/// A directory in `/dev`; none where it is not there, or is not the image's: what the engine has mounted there it
+/// gives by device rules, too, and those were looked at.
+fn images_own(dev: &Holder, directory: &str) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat(&dev.fd, directory, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-        list => {
-            let list = list.or_exit(Exit::Io, cannot_list)?;
-            Ok((mount_id(&list)? == dev.mount).then_some(list))
+        opened => {
+            let opened = opened.or_exit(Exit::Io, cannot_list)?;
+            Ok((mount_id(&opened)? == dev.mount).then_some(opened))
         }
     }
 }

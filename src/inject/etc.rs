@@ -17,7 +17,6 @@ use super::detached::move_onto;
 use super::place::{Holder, Id, Place, id, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
-use crate::sys;
 
 /// The image's version: a regular file that may be replaced or mounted on.
 pub(super) struct Old {
@@ -126,14 +125,15 @@ pub(super) fn replace(dir: &OwnedFd, name: &str, content: &[u8], ids: RootIds) -
         renameat(dir, &new, dir, name)?;
         Ok(id(&file)?)
     };
-    sys::process::create_files_as(ids.uid, ids.gid);
-    // What a hook that was killed has left.
-    let _ = unlinkat(dir, &new, AtFlags::empty());
-    let written = write();
-    if written.is_err() {
+    let written = ids.create(|| {
+        // What a hook that was killed has left.
         let _ = unlinkat(dir, &new, AtFlags::empty());
-    }
-    sys::process::create_files_as(0, 0);
+        let written = write();
+        if written.is_err() {
+            let _ = unlinkat(dir, &new, AtFlags::empty());
+        }
+        written
+    });
     let image = [Errno::EXIST, Errno::NOENT, Errno::ROFS, Errno::ACCESS, Errno::PERM];
     let of_image = |e: &io::Error| image.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()));
     let exit = if written.as_ref().is_err_and(of_image) { Exit::Request } else { Exit::Io };

@@ -7,19 +7,18 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, mknodat, openat, statat, symlinkat};
 use rustix::io::Errno;
 
 use super::compat::{self, Library};
 use super::detached::{self, Use, move_onto};
 use super::etc::New;
-use super::place::{Id, Place, id};
+use super::place::{Id, Place, id, lost, mount_id};
 use super::{cache, musl};
 use crate::container::RootIds;
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::resolve::{Dir, File};
-use crate::sys;
 
 /// Where they are, relative to the container's root.
 const PLACE: &str = "usr/local/nvidia";
@@ -97,7 +96,9 @@ impl<'a> Detached<'a> {
         let planned: Vec<&File> = self.kept(compat).map(|file| &file.file).chain(of_image).collect();
         let caches =
             [cache::merged(container, &planned, &self.proc)?, musl::merged(container, &planned, &self.proc)?];
-        self.furnish(tmpfs, container.ids, compat)
+        container
+            .ids
+            .create(|| self.furnish(tmpfs, compat))
             .or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
         let caches: Vec<New> = caches.into_iter().flatten().collect();
         caches.iter().try_for_each(|cache| cache.stage(tmpfs, container.ids))?;
@@ -127,14 +128,7 @@ impl<'a> Detached<'a> {
     }
 
     /// Puts in directories, files to mount on, and links.
-    fn furnish(&self, tmpfs: &OwnedFd, ids: RootIds, compat: &[Library]) -> Result<(), Errno> {
-        sys::process::create_files_as(ids.uid, ids.gid);
-        let furnished = self.furnish_as_owner(tmpfs, compat);
-        sys::process::create_files_as(0, 0);
-        furnished
-    }
-
-    fn furnish_as_owner(&self, tmpfs: &OwnedFd, compat: &[Library]) -> Result<(), Errno> {
+    fn furnish(&self, tmpfs: &OwnedFd, compat: &[Library]) -> Result<(), Errno> {
         for dir in Dir::ALL {
             let always = matches!(dir, Dir::Bin | Dir::Lib64);
             if always || self.files.iter().any(|file| file.file.dir == dir) {
@@ -158,10 +152,20 @@ impl<'a> Detached<'a> {
     /// Looks again, through the root: each name leads to the very file that was opened on the host, or looked at in
     /// the image.
     pub fn read_back(&self, container: &Place, compat: &[Library]) -> Result<()> {
+        let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
         compat.iter().try_for_each(|library| library.read_back(container, PLACE))?;
+        let place = container.open(PLACE, OFlags::PATH | OFlags::DIRECTORY).map_err(|_| lost(PLACE))?;
+        // In what was mounted just now, sealed, every link is known. It is another one where an earlier call did that.
+        let is_ours = mount_id(&place)? == mount_id(tmpfs)?;
         for file in self.kept(compat) {
             for name in [&file.file.name].into_iter().chain(&file.file.links) {
-                read_back(container, &format!("{PLACE}/{}", file.path(name)), file.id, &file.file.source)?;
+                let path = file.path(name);
+                let there = if is_ours {
+                    statat(&place, &path, AtFlags::empty()).map(|stat| (stat.st_dev, stat.st_ino))
+                } else {
+                    container.open(&format!("{PLACE}/{path}"), OFlags::PATH).and_then(id)
+                };
+                compare(there, file.id, &format!("{PLACE}/{path}"), &file.file.source)?;
             }
         }
         Ok(())
@@ -169,8 +173,12 @@ impl<'a> Detached<'a> {
 }
 
 /// A path beneath the container's root leads to this file of the host's.
-pub(super) fn read_back(container: &Place, path: &str, id_on_host: Id, source: &str) -> Result<()> {
-    if container.open(path, OFlags::PATH).and_then(|fd| id(&fd)) == Ok(id_on_host) {
+pub(super) fn read_back(container: &Place, path: &str, on_host: Id, source: &str) -> Result<()> {
+    compare(container.open(path, OFlags::PATH).and_then(id), on_host, path, source)
+}
+
+fn compare(there: Result<Id, Errno>, on_host: Id, path: &str, source: &str) -> Result<()> {
+    if there == Ok(on_host) {
         return Ok(());
     }
     let message = format!(

@@ -103,7 +103,7 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         },
         files: files::Detached::new(&open.files, ids, label)?,
         sockets: sockets::Detached::new(&open.sockets)?,
-        procfs: procfs::detached(&open.told, ids, label)?,
+        procfs: procfs::Detached::new(&open.told, ids, label)?,
         mounts: entry.container.mounts()?,
         root: Root::open(entry.root)?,
         ids,
@@ -169,7 +169,7 @@ struct Inside<'a> {
     foreign: Foreign,
     files: files::Detached<'a>,
     sockets: sockets::Detached<'a>,
-    procfs: OwnedFd,
+    procfs: procfs::Detached<'a>,
     mounts: MountTable,
     root: Root,
     ids: RootIds,
@@ -188,19 +188,21 @@ impl Inside<'_> {
         let lease = match self.dev.attached(&dev, &container)? {
             Some(lease) => lease,
             None => {
+                // First what is not looked at again when an earlier call has done this.
+                self.procfs.attach(&container)?;
                 let lease = self.dev.attach(&dev, &self.foreign)?;
                 self.files.attach(&container, &compat)?;
                 self.sockets.attach(&container)?;
-                procfs::attach(&self.procfs, &container)?;
                 lease
             }
         };
+        self.files.read_back(&container, &compat)?;
+        self.sockets.read_back(&container)?;
         self.dev.read_back(&container, lease, self.in_its_cgroup)?;
         if self.in_its_cgroup && !self.foreign.allowed {
             dev::read_back_closed(self.others)?;
         }
-        self.files.read_back(&container, &compat)?;
-        self.sockets.read_back(&container)
+        Ok(())
     }
 
     /// The mount of the container's root, which the runtime has bound onto itself at the root's path.

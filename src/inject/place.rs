@@ -15,7 +15,6 @@ use super::detached::move_onto;
 use super::mounts::MountTable;
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::sys;
 
 /// The container's root and what is mounted in there.
 pub(super) struct Place<'a> {
@@ -80,7 +79,7 @@ impl Holder {
     }
 
     fn make_for(&self, name: &str, kind: FileType, goal: &Goal) -> Result<()> {
-        let made = self.as_owner(|| match kind {
+        let made = self.ids.create(|| match kind {
             FileType::Directory => mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)),
             kind => mknodat(&self.fd, name, kind, Mode::from_raw_mode(0o444), 0),
         });
@@ -89,7 +88,7 @@ impl Holder {
 
     /// Makes a symbolic link. Does it lead there now? Not where something else has the name already.
     pub fn make_link(&self, name: &str, to: &str) -> Result<bool> {
-        match self.as_owner(|| symlinkat(to, &self.fd, name)) {
+        match self.ids.create(|| symlinkat(to, &self.fd, name)) {
             Err(Errno::EXIST) => {
                 let there = rustix::fs::readlinkat(&self.fd, name, Vec::new());
                 Ok(there.is_ok_and(|there| there.as_bytes() == to.as_bytes()))
@@ -99,13 +98,6 @@ impl Holder {
                 done(made, &path, "make", &Goal { path: &path, kind: FileType::Symlink }).map(|()| true)
             }
         }
-    }
-
-    fn as_owner<T>(&self, make: impl FnOnce() -> T) -> T {
-        sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = make();
-        sys::process::create_files_as(0, 0);
-        made
     }
 
     /// What has this name, if it is a directory where one is wanted and a file or character device where a file

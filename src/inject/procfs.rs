@@ -63,46 +63,54 @@ fn without_making_nodes(params: &str) -> String {
     others.chain([format!("{MAKES_NODES} 0").as_str()]).map(|line| format!("{line}\n")).collect()
 }
 
-/// The tmpfs with these files in it, still mounted nowhere.
-pub(super) fn detached(told: &[Told], ids: RootIds, label: Option<&str>) -> Result<OwnedFd> {
-    let what = "/proc/driver/nvidia";
-    let tmpfs = detached::tmpfs(what, ids, label)?;
-    told.iter()
-        .try_for_each(|file| write(&tmpfs, file))
-        .or_exit(Exit::Io, || format!("cannot fill {what}"))?;
-    detached::seal(&tmpfs, what)?;
-    Ok(tmpfs)
+/// What covers the container's directory, still mounted nowhere, and empty.
+pub(super) struct Detached<'a> {
+    told: &'a [Told],
+    tmpfs: OwnedFd,
 }
 
-fn write(tmpfs: &OwnedFd, told: &Told) -> io::Result<()> {
-    for (end, _) in told.path.match_indices('/') {
-        match mkdirat(tmpfs, &told.path[..end], Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(e.into()),
+impl<'a> Detached<'a> {
+    /// Makes the tmpfs.
+    pub fn new(told: &'a [Told], ids: RootIds, label: Option<&str>) -> Result<Self> {
+        Ok(Self { told, tmpfs: detached::tmpfs(&format!("/{AT}"), ids, label)? })
+    }
+
+    /// Covers the directory, and looks again that it is covered.
+    pub fn attach(&self, container: &Place) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let cannot = |what| move || format!("cannot {what} the container's /{AT}");
+        let there = match container.open(AT, flags) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            there => there.or_exit(Exit::Request, cannot("open"))?,
+        };
+        // Nothing is made here, so it is only propagation that could take ours to the host.
+        if container.mounts.is_shared(mount_id(&there)?) {
+            let message = format!(
+                "the container's /{AT} is on a mount with shared propagation, so that covering it would reach the host; leave that out"
+            );
+            return Err(Error::new(Exit::Request, message));
         }
+        fill(&self.tmpfs, self.told).or_exit(Exit::Io, || format!("cannot fill the tmpfs for /{AT}"))?;
+        detached::seal(&self.tmpfs, &format!("/{AT}"))?;
+        move_onto(&self.tmpfs, &there).or_exit(Exit::Io, cannot("cover"))?;
+        read_back(&self.tmpfs, container)
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = openat(tmpfs, &told.path, flags, Mode::from_raw_mode(0o444))?;
-    File::from(file).write_all(told.text.as_bytes())
 }
 
-/// Covers the container's directory, and looks again that it is covered.
-pub(super) fn attach(tmpfs: &OwnedFd, container: &Place) -> Result<()> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    let cannot = |what| move || format!("cannot {what} the container's /{AT}");
-    let there = match container.open(AT, flags) {
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-        there => there.or_exit(Exit::Request, cannot("open"))?,
-    };
-    // Nothing is made here, so it is only propagation that could take ours to the host.
-    if container.mounts.is_shared(mount_id(&there)?) {
-        let message = format!(
-            "the container's /{AT} is on a mount with shared propagation, so that covering it would reach the host; leave that out"
-        );
-        return Err(Error::new(Exit::Request, message));
+fn fill(tmpfs: &OwnedFd, told: &[Told]) -> io::Result<()> {
+    let mut made: Vec<&str> = Vec::new();
+    for Told { path, text } in told {
+        for dir in path.match_indices('/').map(|(end, _)| &path[..end]) {
+            if !made.contains(&dir) {
+                mkdirat(tmpfs, dir, Mode::from_raw_mode(0o755))?;
+                made.push(dir);
+            }
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(tmpfs, path, flags, Mode::from_raw_mode(0o444))?;
+        File::from(file).write_all(text.as_bytes())?;
     }
-    move_onto(tmpfs, &there).or_exit(Exit::Io, cannot("cover"))?;
-    read_back(tmpfs, container)
+    Ok(())
 }
 
 fn read_back(tmpfs: &OwnedFd, container: &Place) -> Result<()> {
