@@ -70,8 +70,10 @@ pub fn is_taken(name: &str) -> bool {
 
 /// The numbers of a driver's version: two at least.
 fn numbers(version: &str) -> Option<Vec<u32>> {
-    let numbers = version.split('.').map(|number| number.parse().ok());
-    numbers.collect::<Option<Vec<_>>>().filter(|numbers| numbers.len() > 1)
+    let number =
+        |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
+    let numbers = version.split('.').map(number).collect::<Option<Vec<_>>>();
+    numbers.filter(|numbers| numbers.len() > 1)
 }
 
 #[derive(Deserialize)]
@@ -136,7 +138,9 @@ mod tests {
 
     #[test]
     fn what_is_no_version_is_not_used() {
-        for odd in ["", "1", "575", "575.", ".575", "575.57.x", "575.-1", "575.4294967296", "575 .57"] {
+        for odd in
+            ["", "1", "575", "575.", ".575", "575.57.x", "575.-1", "+575.57", "575.4294967296", "575 .57"]
+        {
             assert_eq!(judge("550.54.15", odd, None), Err(Unfit::Version), "{odd}");
             assert_eq!(with_note(odd, "575.57.08"), Err(Unfit::Version), "{odd}");
         }
