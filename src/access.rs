@@ -41,6 +41,18 @@ pub fn refusal(what: &str) -> Error {
     Error::new(Exit::Request, message)
 }
 
+/// A container that holds MIG devices and could use others on the same GPU, whose node they share, is refused:
+/// [`Exit::Request`]. With CAP_SYS_ADMIN a process has all of the driver's capabilities, whatever nodes it may open
+/// (MIG User Guide, "Device Nodes and Capabilities").
+pub fn check_mig(bundle: &Bundle) -> Result<()> {
+    if !bundle.has_sys_admin() {
+        return Ok(());
+    }
+    let message = "the container would have all MIG devices of its GPU, not only those of its lease: it has \
+        CAP_SYS_ADMIN; start it without (--cap-drop SYS_ADMIN), or set allow_other_access = true in pool.toml";
+    Err(Error::new(Exit::Request, message))
+}
+
 fn other_way(
     bundle: &Bundle,
     rules: &[DeviceRule],
@@ -129,6 +141,24 @@ mod tests {
         assert!(ask(cgroups).unwrap().ends_with("by which it could leave its cgroup"));
         let own = r#"{"mounts":[{"destination":"/sys/fs/cgroup","source":"cgroup","type":"cgroup"}]}"#;
         assert_eq!(ask(own), None);
+    }
+
+    #[test]
+    fn sys_admin_has_every_mig_device() {
+        let check = |sets: &str, namespaces: &str| {
+            let json = format!(
+                r#"{{"process":{{"capabilities":{sets}}},"linux":{{"namespaces":[{{"type":"mount"}}{namespaces}]}}}}"#
+            );
+            check_mig(&Bundle::parse(json.as_bytes()).unwrap())
+        };
+        let with = r#"{"bounding":["CAP_CHOWN","CAP_SYS_ADMIN"],"ambient":null}"#;
+        assert_eq!(check(with, "").unwrap_err().exit, Exit::Request);
+        assert_eq!(check(r#"{"ambient":["CAP_SYS_ADMIN"]}"#, "").unwrap_err().exit, Exit::Request);
+        assert_eq!(check(r#"{"bounding":["CAP_CHOWN","CAP_SYS_ADMIN_NOT"]}"#, ""), Ok(()));
+        assert_eq!(check("null", ""), Ok(()));
+        // In a user namespace of its own it means nothing to the driver; another's may be the host's.
+        assert_eq!(check(with, r#",{"type":"user"}"#), Ok(()));
+        assert!(check(with, r#",{"type":"user","path":"/proc/1/ns/user"}"#).is_err());
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
     let host = Host::look(&pool, pool_file, &state_dir)?;
-    let want = request.want(&pool.request, &host.offered(&pool))?;
+    let want = request.want(&pool.request, &pool.offered(&host.table))?;
     let rules = bundle.device_rules()?;
     if bundle.joins_mount_namespace() {
         let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
@@ -198,14 +198,6 @@ impl Host {
         Ok(self)
     }
 
-    /// The types that some GPU here is cut into.
-    fn offered<'a>(&self, pool: &'a PoolFile) -> Vec<&'a config::VgpuType> {
-        let cut = |kind: &config::VgpuType| {
-            self.table.gpus.iter().flat_map(|gpu| &gpu.vgpus).any(|vgpu| vgpu.id.kind == kind.name)
-        };
-        pool.types.iter().filter(|kind| cut(kind)).collect()
-    }
-
     /// The numbers of all nodes that can make a GPU reachable, those of GPUs included that the inventory does
     /// not have: NVML left them out, or they came later.
     fn numbers(&self) -> Vec<DeviceNumber> {
@@ -214,8 +206,7 @@ impl Host {
 
     /// The same without those that were leased.
     fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
-        let all = (0..=255).map(|minor| DeviceNumber { major: self.majors.nvidia, minor });
-        let all = all.chain(self.drm.iter().map(|node| node.number));
+        let all = self.inventory.numbers(&self.majors).chain(self.drm.iter().map(|node| node.number));
         all.filter(|number| !leased.contains(number)).collect()
     }
 }
@@ -268,6 +259,9 @@ fn bring_in<'a>(
         let driver = resolve::Driver { majors: &host.majors, files: &files, drm, display };
         resolve::plan(lease, &host.inventory, &driver)?
     };
+    if !allow_other_access && !plan.mig.is_empty() {
+        access::check_mig(bundle)?;
+    }
     let open = live::open(plan, &host.driver, host.majors, files)?;
     let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), rules)?);
     let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };

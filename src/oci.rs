@@ -74,6 +74,34 @@ pub struct Bundle<'a> {
 struct Process<'a> {
     #[serde(borrow)]
     env: Option<Vec<Cow<'a, str>>>,
+    capabilities: Option<CapabilitySets>,
+}
+
+/// `process.capabilities`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CapabilitySets {
+    bounding: Option<Vec<Capability>>,
+    effective: Option<Vec<Capability>>,
+    permitted: Option<Vec<Capability>>,
+    inheritable: Option<Vec<Capability>>,
+    ambient: Option<Vec<Capability>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+enum Capability {
+    #[serde(rename = "CAP_SYS_ADMIN")]
+    SysAdmin,
+    #[serde(other)]
+    Other,
+}
+
+impl CapabilitySets {
+    fn have(&self, capability: &Capability) -> bool {
+        let Self { bounding, effective, permitted, inheritable, ambient } = self;
+        let sets = [bounding, effective, permitted, inheritable, ambient];
+        sets.into_iter().flatten().flatten().any(|one| one == capability)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -214,7 +242,7 @@ impl<'a> Bundle<'a> {
         let env = env.filter_map(|value| text(value).map(Cow::Owned));
         Some(Self {
             annotations: Some(annotations.collect()),
-            process: Some(Process { env: Some(env.collect()) }),
+            process: Some(Process { env: Some(env.collect()), capabilities: None }),
             ..Self::default()
         })
     }
@@ -253,6 +281,16 @@ impl<'a> Bundle<'a> {
         namespaces.any(|namespace| {
             namespace.r#type == "mount" && namespace.path.as_ref().is_some_and(|path| !path.is_empty())
         })
+    }
+
+    /// Can a process of the container have CAP_SYS_ADMIN on the host, not only in a user namespace of its own?
+    pub fn has_sys_admin(&self) -> bool {
+        let sets = self.process.iter().flat_map(|process| &process.capabilities);
+        let mut namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces).flatten();
+        let own = namespaces.any(|namespace| {
+            namespace.r#type == "user" && namespace.path.as_deref().is_none_or(str::is_empty)
+        });
+        !own && sets.into_iter().any(|sets| sets.have(&Capability::SysAdmin))
     }
 
     /// A sandbox ("pause") container holds a pod's namespaces and runs nothing of its own, yet gets the

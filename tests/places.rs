@@ -10,6 +10,7 @@ use common::bundle::{with_dev, without_dev};
 use common::container::Builder;
 use common::driver::install_all;
 use common::host::{DRIVER, Host, make_dir};
+use common::mig::whole;
 use common::runtime::Runtime;
 use common::snapshot::Snapshot;
 use common::view::Cgroups;
@@ -32,7 +33,7 @@ fn generic(path: &str) -> String {
     let n = match stem {
         _ if stem == name => return keep_arch(&path),
         "nvidia" => "<minor>",
-        "card" | "renderD" => "<n>",
+        "card" | "renderD" | "nvidia-cap" => "<n>",
         _ => return keep_arch(&path),
     };
     format!("{dir}/{stem}{n}")
@@ -43,9 +44,14 @@ fn keep_arch(path: &str) -> String {
     path.replace("nvidia_icd.<arch>", "nvidia_icd.x86_64")
 }
 
+/// A share of one GPU, and a MIG device of another.
+const POOL: &str = "[[type]]\nname = \"small\"\nmemory = \"10GiB\"\ncompute = 25\n\
+    [[type]]\nname = \"mig\"\nmig = \"1g.5gb\"\n[[gpu]]\nproduct = \"*\"\nvgpus = { small = 1 }\n";
+
 /// A host on which everything is there that a container can get.
 fn host() -> Host {
-    let host = Host::new(Cgroups::V1);
+    let host = Host::builder(Cgroups::V1).nvml().pool(POOL).build();
+    host.set_mig(&host.gpus[0], Some(&[whole("1g.5gb", 1)]));
     install_all(&host.driver_root(), DRIVER);
     host.load_graphics();
     host

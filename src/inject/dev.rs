@@ -54,8 +54,12 @@ pub(super) fn open_node(node: &Node, driver: &DriverRoot) -> Result<Option<OpenN
             Err(Error::new(Exit::Gpu, message))
         }
         Err(Errno::NOENT) if node.optional => Ok(None),
-        Err(e) => Err(cannot_open(node, driver, e)
-            .remedy("`nvidia-modprobe -u -c=0` on the host makes the driver's nodes")),
+        Err(e) => Err(cannot_open(node, driver, e).remedy(match node.name.starts_with("nvidia-caps/") {
+            false => "`nvidia-modprobe -u -c=0` on the host makes the driver's nodes",
+            true => {
+                "`nvidia-modprobe -f FILE` on the host makes it, FILE being its `access` below /proc/driver/nvidia/capabilities"
+            }
+        })),
     }
 }
 

@@ -55,7 +55,7 @@ pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, mut found: Vec<Driv
         others: others.collect::<Result<_>>()?,
         files: files::open(plan.files, &mut found)?,
         sockets: sockets::open(plan.sockets, &mut found)?,
-        told: procfs::read(driver, &plan.gpus)?,
+        told: procfs::read(driver, &plan.gpus, &plan.mig)?,
         lease_json: plan.lease_json,
         majors,
     })

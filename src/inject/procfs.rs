@@ -5,6 +5,7 @@
 //! hide. The files are copies: nothing in them changes while the driver is loaded, but for a GPU's `power`, which is
 //! left out, as reading it can wake the GPU.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -17,6 +18,7 @@ use super::place::{Place, lost, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::DriverRoot;
+use crate::resolve::MigAccess;
 use crate::types::PciAddress;
 
 /// The directory, below the driver's root and in the container.
@@ -39,10 +41,12 @@ pub(super) struct Told {
     text: String,
 }
 
-/// Reads what a container with these GPUs may know. A driver does not have every file.
-pub(super) fn read(driver: &DriverRoot, gpus: &[PciAddress]) -> Result<Vec<Told>> {
+/// Reads what a container with these GPUs, and these MIG devices on them, may know. A driver does not have every file.
+pub(super) fn read(driver: &DriverRoot, gpus: &[PciAddress], mig: &[MigAccess]) -> Result<Vec<Told>> {
     let of_gpus = gpus.iter().flat_map(|pci| OF_GPU.map(|name| format!("gpus/{pci}/{name}")));
-    let paths = OF_DRIVER.iter().map(|name| (*name).to_owned()).chain(of_gpus);
+    // Two compute instances can be on one GPU instance.
+    let of_mig: BTreeSet<String> = mig.iter().flat_map(MigAccess::files).collect();
+    let paths = OF_DRIVER.iter().map(|name| (*name).to_owned()).chain(of_gpus).chain(of_mig);
     let read = |path: String| {
         let source = format!("{AT}/{path}");
         match driver.read(&source) {

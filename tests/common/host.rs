@@ -11,6 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use super::command::{Output, Running};
 use super::container::Builder;
 use super::driver;
+use super::mig;
 use super::runtime::Runtime;
 use super::view::{Cgroups, View, script};
 
@@ -79,6 +80,7 @@ pub struct Host {
     name: String,
     dir: PathBuf,
     uvm_major: u32,
+    caps_major: u32,
     view: View,
     containerd: OnceLock<Running>,
     setrlimit: OnceLock<String>,
@@ -117,8 +119,8 @@ impl HostBuilder {
     pub fn build(self) -> Host {
         assert!(rustix::process::geteuid().is_root(), "needs root: makes device nodes, mounts and cgroups");
         let (name, dir) = new_directory();
-        let uvm_major = free_major();
-        driver_root(&dir.join("driver_root"), &self.gpus, uvm_major);
+        let [uvm_major, caps_major] = free_majors();
+        driver_root(&dir.join("driver_root"), &self.gpus, uvm_major, caps_major);
         driver::install_required(&dir.join("driver_root"), DRIVER);
         if self.nvml {
             let library = nvml(&self.gpus).install(&dir.join("driver_root").join(driver::LIBRARIES));
@@ -131,6 +133,7 @@ impl HostBuilder {
             name,
             dir,
             uvm_major,
+            caps_major,
             view,
             gpus: self.gpus,
             containerd: OnceLock::new(),
@@ -256,6 +259,11 @@ impl Host {
         self.uvm_major
     }
 
+    /// The major number of `/dev/nvidia-caps/nvidia-cap<N>`.
+    pub fn caps_major(&self) -> u32 {
+        self.caps_major
+    }
+
     /// Gives the driver an NVML library, which lists these GPUs in this order, each of 40 GiB.
     pub fn install_nvml(&self, gpus: &[&Gpu]) {
         let gpu = |gpu: &&Gpu| fake_nvml::Gpu {
@@ -330,18 +338,19 @@ pub fn make_node(path: &Path, major: u32, minor: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("chmod");
 }
 
-/// A major number nothing on this machine answers to, so that an open that is allowed ends in ENXIO.
+/// Two major numbers that nothing on this machine answers to, so that an open that is allowed ends in ENXIO.
 /// The kernel hands out numbers from 511 and 254 downwards, as it does for the real nvidia-uvm.
-fn free_major() -> u32 {
+fn free_majors() -> [u32; 2] {
     let devices = fs::read_to_string("/proc/devices").expect("/proc/devices");
     let characters = devices.split("Block devices:").next().expect("a first part");
     let taken: Vec<u32> =
         characters.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
-    (384..512).rev().find(|major| !taken.contains(major)).expect("a free major number")
+    let mut free = (384..512).rev().filter(|major| !taken.contains(major));
+    [(); 2].map(|()| free.next().expect("a free major number"))
 }
 
 /// What the driver shows of itself, in the driver's own format.
-fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32) {
+fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32, caps_major: u32) {
     let (dev, proc) = (root.join("dev"), root.join("proc/driver/nvidia"));
     make_dir(&dev);
     make_node(&dev.join("nvidiactl"), MAJOR, 255);
@@ -351,7 +360,9 @@ fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32) {
     fs::write(proc.join("version"), version(DRIVER)).expect("version");
     fs::write(proc.join("params"), PARAMS).expect("params");
     fs::write(proc.join("registry"), "Binary: \"\"\n").expect("registry");
-    fs::write(root.join("proc/devices"), proc_devices(uvm_major)).expect("devices");
+    fs::write(root.join("proc/devices"), proc_devices(uvm_major, caps_major)).expect("devices");
+    make_dir(&root.join("proc/driver/nvidia-caps"));
+    fs::write(root.join("proc/driver/nvidia-caps/mig-minors"), mig::minors_file()).expect("minors");
     for gpu in gpus {
         make_node(&dev.join(format!("nvidia{}", gpu.minor)), MAJOR, gpu.minor);
         let dir = proc.join("gpus").join(&gpu.pci);
@@ -386,10 +397,10 @@ fn version(driver: &str) -> String {
     )
 }
 
-fn proc_devices(uvm_major: u32) -> String {
+fn proc_devices(uvm_major: u32, caps_major: u32) -> String {
     format!(
         "Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n{MAJOR} nvidia-frontend\n\
-         {uvm_major} nvidia-uvm\n\nBlock devices:\n259 blkext\n  8 sd\n"
+         {uvm_major} nvidia-uvm\n{caps_major} nvidia-caps\n\nBlock devices:\n259 blkext\n  8 sd\n"
     )
 }
 

@@ -20,11 +20,8 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 fn kind(name: &str, memory: u64, compute: i64) -> VgpuType {
-    VgpuType {
-        name: name.parse().unwrap(),
-        memory: Bytes(memory),
-        compute: Percent::try_from(compute).unwrap(),
-    }
+    let share = Share { memory: Bytes(memory), compute: Percent::try_from(compute).unwrap() };
+    VgpuType { name: name.parse().unwrap(), is: Kind::Share(share) }
 }
 
 #[test]
@@ -422,8 +419,13 @@ fn write(file: &PoolFile) -> String {
         let cuts: Vec<_> = vgpus.iter().map(|(name, n)| format!("'{name}' = {n}")).collect();
         text += &format!("[[gpu]]\nvgpus = {{ {} }}\n{select}\n", cuts.join(", "));
     }
-    for VgpuType { name, memory, compute } in types {
-        text += &format!("[[type]]\ncompute = {}\nname = '{name}'\nmemory = '{memory}'\n", compute.get());
+    for VgpuType { name, is } in types {
+        text += &match is {
+            Kind::Share(Share { memory, compute }) => {
+                format!("[[type]]\ncompute = {}\nname = '{name}'\nmemory = '{memory}'\n", compute.get())
+            }
+            Kind::Mig(profile) => format!("[[type]]\nmig = '{profile}'\nname = '{name}'\n"),
+        };
     }
     text
 }
@@ -442,6 +444,8 @@ fn pieces() -> impl Strategy<Value = String> {
             "vgpus = ",
             "name = ",
             "memory = ",
+            "mig = ",
+            "\"1g.10gb\"",
             "compute = ",
             "uuid = ",
             "product = ",
@@ -494,4 +498,37 @@ proptest! {
             prop_assert!(!problem.line(Path::new("pool.toml")).contains(char::is_control));
         }
     }
+}
+
+const MIG: &str = "[[type]]\nname = \"m\"\nmig = \"1g.10gb\"\n";
+
+#[test]
+fn a_type_of_mig_devices() {
+    let file = parse(&format!("request.default_type = \"m\"\n{MIG}[[gpu]]\nproduct = \"*\"\n")).unwrap();
+    assert_eq!(file.types[0].is, Kind::Mig("1g.10gb".parse().unwrap()));
+    assert_eq!((&file.gpus[0].vgpus[..], file.gpus[0].vgpus_at), (&[][..], file.gpus[0].at));
+    let both = parse(&format!("{MIG}{SMALL}[[gpu]]\nproduct = \"*\"\nvgpus = {{ small = 4 }}\n")).unwrap();
+    assert_eq!(both.gpus[0].vgpus.len(), 1);
+}
+
+#[test]
+fn what_a_type_of_mig_devices_cannot_say() {
+    let rule = "a MIG profile looks like 1g.10gb (see `nvidia-smi -L`)";
+    assert_eq!(problems(&MIG.replace("1g", "g")), [format!("3:7 mig cannot be \"g.10gb\"; {rule}")]);
+    let fixed = "the MIG profile says it; leave it out";
+    assert_eq!(
+        problems(&(MIG.to_owned() + "memory = \"10GiB\"\ncompute = 10\n")),
+        [format!("4:10 memory cannot be \"10GiB\"; {fixed}"), format!("5:11 compute cannot be 10; {fixed}")]
+    );
+    let twice = MIG.to_owned() + &MIG.replace("\"m\"", "\"n\"");
+    assert_eq!(problems(&twice), ["6:7 mig 1g.10gb is already in line 3; keep one of the two"]);
+    assert_eq!(
+        problems(&format!("{MIG}[[gpu]]\nproduct = \"*\"\nvgpus = {{ m = 4 }}\n")),
+        [
+            "6:11 type m is of MIG devices, which no GPU is cut into here; leave it out: every MIG device of its profile is one"
+        ]
+    );
+    assert_eq!(problems(&format!("{MIG}[[gpu]]\nproduct = \"*\"\nvgpus = 4\n")).len(), 1);
+    let uncut = format!("{SMALL}[[gpu]]\nproduct = \"*\"\n");
+    assert_eq!(problems(&uncut), ["5:1 this gpu has no vgpus; add vgpus = { small = 4 }"]);
 }
