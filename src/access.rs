@@ -53,7 +53,8 @@ pub fn check_mig(bundle: &Bundle) -> Result<()> {
     Err(Error::new(Exit::Request, message))
 }
 
-fn other_way(
+/// The first way to a GPU beside the lease that a container has, as a text that says which; none where there is none.
+pub fn other_way(
     bundle: &Bundle,
     rules: &[DeviceRule],
     majors: &Majors,

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::driver::Grant;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::files;
 use crate::gpu::{Gpu, MigDevice};
@@ -45,8 +46,12 @@ pub struct PoolFile {
     pub state_dir: PathBuf,
     /// Below it `dev/`, `proc/driver/nvidia` and the driver's libraries are found.
     pub driver_root: PathBuf,
+    /// Are the driver's optional files that are missing kept in the log, too?
+    pub debug: bool,
     /// `[request]`
     pub request: RequestPolicy,
+    /// `[driver]`: what containers may need the driver for.
+    pub driver: Grant,
     /// `[policy]`
     pub policy: Policy,
     /// `[[type]]`, in the file's order.
@@ -188,7 +193,9 @@ impl Default for PoolFile {
         Self {
             state_dir: DEFAULT_STATE_DIR.into(),
             driver_root: "/".into(),
+            debug: false,
             request: RequestPolicy::default(),
+            driver: Grant::default(),
             policy: Policy::default(),
             types: Vec::new(),
             gpus: Vec::new(),
@@ -300,7 +307,7 @@ pub(crate) mod tests {
     fn a_file_is_read_or_refused_in_one_line() {
         let (_directory, path) = trusted(SAMPLE.as_bytes());
         assert_eq!(read(&path), Ok(parse(SAMPLE).unwrap()));
-        let line = "pool.toml:2:1: unknown key \"a\"; the keys here are state_dir, driver_root, request, policy, type, gpu";
+        let line = "pool.toml:2:1: unknown key \"a\"; the keys here are state_dir, driver_root, debug, request, driver, policy, type, gpu";
         assert_eq!(refused(b"\na = 1\n"), line);
         let more = " (and 1 more: `vgpu --config pool.toml config check`)";
         assert_eq!(refused(b"\na = 1\nb = 1\n"), format!("{line}{more}"));

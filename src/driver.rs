@@ -3,7 +3,7 @@
 //! says under which names they must appear; puts them nowhere, loads and runs nothing, writes nothing.
 //!
 //! ```text
-//!  NVIDIA_DRIVER_CAPABILITIES ──► Capabilities ──► ITEMS ──► find ──► Found: open files, and what is missing
+//!  NVIDIA_DRIVER_CAPABILITIES ──► Grant ──► Capabilities ──► ITEMS ──► find ──► Found: open files, and what is missing
 //! ```
 
 mod capability;
@@ -16,11 +16,11 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 
-pub use capability::{Capabilities, Capability};
+pub use capability::{Capabilities, Capability, Grant};
 pub use list::{ITEMS, Item};
 
 use crate::error::{Exit, OrExit, Result};
-use crate::gpu::DriverRoot;
+use crate::gpu::{DriverRoot, LinkerCache};
 use crate::trust::check_file;
 use library::Libraries;
 
@@ -55,6 +55,22 @@ pub struct DriverFile {
     pub link_at: Option<String>,
 }
 
+impl DriverFile {
+    /// Each capability that needs it.
+    pub fn capabilities(&self) -> Capabilities {
+        let name = self.names.first().map(String::as_str).unwrap_or_default();
+        let library = name.strip_prefix("lib").and_then(|name| name.split_once(".so.")).map(|(name, _)| name);
+        let is = |item: &&Item| match self.kind {
+            Kind::Library | Kind::Library32 => item.kind == Kind::Library && library == Some(item.name),
+            Kind::Binary | Kind::Socket => item.kind == self.kind && name == item.name,
+            Kind::Config => self.link_at.as_deref() == Some(item.name),
+        };
+        let item = ITEMS.iter().find(is).map_or(Capabilities::ALL, |item| item.capabilities);
+        let wide = if self.kind == Kind::Library32 { &[Capability::Compat32][..] } else { &[] };
+        item.or(Capabilities::of(wide))
+    }
+}
+
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -84,16 +100,18 @@ impl Found {
 /// written a file; [`Exit::Io`].
 pub fn find(root: &DriverRoot, version: &str, capabilities: Capabilities) -> Result<Found> {
     let mut found = Found::default();
-    let libraries = Libraries::new(root, version, Kind::Library)?;
+    let cache = LinkerCache::of(root);
+    let libraries = Libraries::new(root, version, Kind::Library, &cache)?;
     for item in items(Kind::Library, capabilities) {
         found.add(libraries.find(item)?);
     }
     if capabilities.contains(Capability::Compat32) {
-        let libraries = Libraries::new(root, version, Kind::Library32)?;
+        let libraries = Libraries::new(root, version, Kind::Library32, &cache)?;
         for item in items(Kind::Library, capabilities) {
             found.add(libraries.find(item)?);
         }
     }
+    found.missing.extend(cache.unusable().map(str::to_owned));
     let binary_dirs = dirs::existing(root, dirs::BINARIES.map(str::to_owned))?;
     for item in items(Kind::Binary, capabilities) {
         found.add(binary(root, &binary_dirs, item.name)?);

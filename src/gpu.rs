@@ -12,6 +12,7 @@
 mod cache;
 mod check;
 mod drm;
+mod linker;
 mod mig;
 mod nvml;
 mod probe;
@@ -29,6 +30,7 @@ use crate::types::{Bytes, DeviceNumber, GpuUuid, MigUuid, PciAddress};
 
 pub use check::Unusable;
 pub use drm::{DRM_MAJOR, DrmNode, drm_nodes};
+pub use linker::LinkerCache;
 pub use mig::{Capabilities, MigDevice};
 pub use probe::{PROBE_ARGS, PROBE_LIMIT, Probe, answer_probe};
 pub use procfs::Majors;
@@ -125,6 +127,22 @@ pub fn load_or_discover(
         Some(found) => Ok(found),
         None => discover_and_store(state_dir, shown, root, probe, key),
     }
+}
+
+/// The same, and nothing is cached.
+///
+/// # Errors
+/// Those of [`discover`].
+pub fn load_or_look(
+    state_dir: Option<BorrowedFd<'_>>,
+    root: &DriverRoot,
+    probe: &Probe<'_>,
+) -> Result<Found> {
+    let cached = match state_dir {
+        Some(dir) => cache::load(dir, &cache::Key::read(root)?),
+        None => None,
+    };
+    cached.map_or_else(|| discover(root, probe), Ok)
 }
 
 /// Discovers anew, whatever is cached, and caches what was found.

@@ -91,6 +91,11 @@ fn set(value: &str) -> Option<&str> {
 }
 
 impl Found<'_> {
+    /// May it ask at all? A host can leave that to annotations.
+    pub fn may_ask(&self, policy: &RequestPolicy) -> bool {
+        self.source == Source::Annotations || policy.allow_env
+    }
+
     /// Checks each value by itself. [`Exit::Request`], with key and value, for anything that is not one.
     pub fn check(&self) -> Result<Request> {
         if let Some((key, value)) = self.unknown {

@@ -4,6 +4,9 @@
 //! made by the compiler of this machine, with the SONAMEs of NVIDIA's; vgpu trusts them only when root owns
 //! them.
 
+#[path = "ldcache/library.rs"]
+mod library;
+
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -13,7 +16,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use vgpu::driver::{self, Capabilities, Found, Kind};
+use vgpu::driver::{self, Found, Grant, Kind};
 use vgpu::error::{Error, Exit};
 use vgpu::gpu::DriverRoot;
 
@@ -179,9 +182,16 @@ impl Root {
         root
     }
 
+    /// The linker cache of the libraries that are there now, in these directories beside ldconfig's own.
+    fn ldconfig(&self, dirs: &[&str]) {
+        self.file("etc/ld.so.conf", dirs.join("\n").as_bytes());
+        let mut ldconfig = Command::new("/sbin/ldconfig");
+        assert!(ldconfig.arg("-r").arg(self.path("")).status().unwrap().success());
+    }
+
     fn find(&self, capabilities: &str) -> Result<Found, Error> {
         let root = DriverRoot::open(&self.path("")).unwrap();
-        driver::find(&root, VERSION, Capabilities::parse(Some(capabilities)).unwrap())
+        driver::find(&root, VERSION, Grant::default().asked(Some(capabilities)).unwrap())
     }
 
     fn refused(&self, capabilities: &str, exit: Exit) -> String {
@@ -439,6 +449,132 @@ fn a_driver_container() {
     let found = root.find("").unwrap();
     let expected = ["nvidia-ml", "cuda"].map(|library| format!("{MULTIARCH}/{}", file_name(library)));
     assert_eq!(paths(&found), expected, "no program: it would lie outside the root");
+}
+
+/// A directory that only the linker of the driver's root knows, as drivers from other sources than the distribution
+/// have it: for both architectures, and beside libraries that are where they usually are.
+#[test]
+#[cfg(target_arch = "x86_64")]
+#[ignore = "needs root: only root's files are trusted"]
+fn where_the_linker_cache_says() {
+    let root = Root::at("run/nvidia/driver");
+    root.libraries("opt/nvidia/lib64", &["nvidia-ml", "cuda", "nvidia-eglcore"]);
+    root.library("usr/X11R6/lib64", "GLX_nvidia");
+    root.library("usr/lib64", "cuda");
+    let object = library::shared_object(library::Machine::I386, b"libcuda.so.1");
+    root.file(&format!("opt/nvidia/lib/{}", file_name("cuda")), &object);
+    root.ldconfig(&["/opt/nvidia/lib64", "/opt/nvidia/lib", "/usr/X11R6/lib64"]);
+    let found = root.find("utility,compute,graphics,compat32").unwrap();
+    let kinds: Vec<(Kind, &str)> = found.files.iter().map(|file| (file.kind, file.path.as_str())).collect();
+    assert_eq!(
+        kinds,
+        [
+            (Kind::Library, "opt/nvidia/lib64/libnvidia-ml.so.1"),
+            (Kind::Library, "usr/lib64/libcuda.so.550.54.15"),
+            (Kind::Library, "opt/nvidia/lib64/libnvidia-eglcore.so.550.54.15"),
+            (Kind::Library, "usr/X11R6/lib64/libGLX_nvidia.so.0"),
+            (Kind::Library32, "opt/nvidia/lib/libcuda.so.1"),
+        ]
+    );
+    let names = ["libcuda.so.550.54.15 libcuda.so.1 libcuda.so"];
+    assert_eq!(of_kind(&found, Kind::Library32), names);
+    // The cache has it for 64-bit programs, which is another library.
+    assert!(found.missing.contains(&"libnvidia-ml.so.550.54.15 (32-bit) is not there".to_owned()));
+    assert!(
+        libraries(&found)
+            .contains(&"libGLX_nvidia.so.550.54.15 libGLX_nvidia.so.0 libGLX_indirect.so.0".to_owned())
+    );
+}
+
+/// Debian's older drivers: what the linker knows is a link by way of `/etc/alternatives` to a directory of theirs.
+#[test]
+#[ignore = "needs root: only root's files are trusted"]
+fn what_a_cached_name_leads_to_has_the_version() {
+    let root = Root::new();
+    let own = format!("{MULTIARCH}/nvidia/tesla");
+    root.libraries(&own, &["nvidia-ml", "cuda"]);
+    for library in ["libnvidia-ml.so.1", "libcuda.so.1"] {
+        root.link(&format!("{MULTIARCH}/{library}"), &format!("/etc/alternatives/{library}"));
+        root.link(&format!("etc/alternatives/{library}"), &format!("/{own}/{library}"));
+        root.link(&format!("{own}/{library}"), &format!("{}.{VERSION}", library.trim_end_matches(".1")));
+    }
+    root.ldconfig(&[]);
+    let found = root.find("").unwrap();
+    let expected = ["libnvidia-ml.so.1", "libcuda.so.1"].map(|library| format!("{MULTIARCH}/{library}"));
+    assert_eq!(paths(&found), expected);
+    assert_eq!(libraries(&found)[1], "libcuda.so.550.54.15 libcuda.so.1 libcuda.so");
+
+    // One of another version is not taken, and named where that ends the start.
+    fs::rename(root.path(&own).join(file_name("cuda")), root.path(&own).join("libcuda.so.560.35.03"))
+        .unwrap();
+    fs::remove_file(root.path(&own).join("libcuda.so.1")).unwrap();
+    root.link(&format!("{own}/libcuda.so.1"), "libcuda.so.560.35.03");
+    assert_eq!(
+        root.refused("compute", Exit::Gpu),
+        format!(
+            "capability compute needs libcuda.so.550.54.15: the loaded driver is 550.54.15, and there is \
+             ROOT/{own}/libcuda.so.560.35.03: reload the driver's modules or reboot, which an upgrade of the \
+             driver needs"
+        )
+    );
+    // What the cache names may be gone, or out of the root.
+    fs::remove_file(root.path(&own).join("libcuda.so.1")).unwrap();
+    root.link(&format!("{own}/libcuda.so.1"), "../../../../../../../../../etc/passwd");
+    assert!(root.refused("compute", Exit::Gpu).contains(": it is not in "));
+    assert_eq!(root.find("utility").unwrap().missing.len(), 7, "and nothing of the cache");
+}
+
+/// It says where to look, and what is there is judged like everything else.
+#[test]
+#[ignore = "needs root: gives a file to another user"]
+fn a_cached_library_that_others_could_have_written() {
+    let root = Root::new();
+    let library = root.library("opt/nvidia", "nvidia-ml");
+    root.ldconfig(&["/opt/nvidia"]);
+    chown(library, Some(65534), None).unwrap();
+    assert!(root.refused("utility", Exit::Untrusted).contains("opt/nvidia/libnvidia-ml.so.1 is not trusted"));
+}
+
+/// A cache is not even opened where the directories have all, no error where they have what is required, and
+/// what is said where they have not.
+#[test]
+#[ignore = "needs root: gives a file to another user"]
+fn a_linker_cache_that_is_not_to_be_used() {
+    let fifo = |path: &Path| mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    let foreign = |path: &Path| chown(path, Some(65534), None).unwrap();
+    let writable = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+    let no_cache = |path: &Path| fs::write(path, "ld.so-1.7.1").unwrap();
+    let large = |path: &Path| fs::File::create(path).unwrap().set_len((4 << 20) + 1).unwrap();
+    let cut_off = |path: &Path| fs::write(path, b"glibc-ld.so.cache1.1\xff").unwrap();
+    let in_its_place = |path: &Path| {
+        fs::remove_file(path).unwrap();
+        fifo(path);
+    };
+    type Spoil<'a> = &'a dyn Fn(&Path);
+    let cases: [(Spoil, &str); 6] = [
+        (&foreign, " is not trusted: it belongs to uid 65534"),
+        (&writable, " is not trusted: others than root may write it"),
+        (&in_its_place, " is not trusted: it is not a regular file"),
+        (&no_cache, " is not used: it is not a linker cache"),
+        (&large, " is not used: it is larger than 4 MiB"),
+        (&cut_off, " is not used: it is cut off"),
+    ];
+    for (spoil, says) in cases {
+        let root = Root::complete();
+        root.library("opt/nvidia", "nvidia-ml");
+        root.ldconfig(&["/opt/nvidia"]);
+        let cache = root.path("etc/ld.so.cache");
+        let says = format!("{}{says}", cache.display());
+        spoil(&cache);
+        assert_eq!(root.find("utility,compute,video,graphics,ngx").unwrap().missing, [""; 0], "{says}");
+        fs::remove_file(root.path(MULTIARCH).join(file_name("nvidia-cfg"))).unwrap();
+        let missing = root.find("utility").unwrap().missing;
+        assert_eq!(missing[0], "libnvidia-cfg.so.550.54.15 is not there");
+        assert!(missing.len() == 2 && missing[1].starts_with(&says), "{missing:?}");
+        fs::remove_file(root.path(MULTIARCH).join(file_name("nvidia-ml"))).unwrap();
+        let line = root.find("utility").unwrap_err().to_string();
+        assert!(line.contains("it is not in ") && line.contains(&format!("; {says}")), "{line}");
+    }
 }
 
 #[test]

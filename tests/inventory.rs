@@ -172,6 +172,19 @@ fn nvml_gives_every_gpu_with_its_own_minor_in_pci_order() {
     assert_eq!(minors(&found), [2, 1, 0]);
 }
 
+/// The library is in a directory that only the linker of the driver's root knows.
+#[test]
+#[ignore = "needs root: an NVML library is trusted only when root owns it"]
+fn nvml_where_the_linker_cache_says() {
+    let host = Host::with_nvml(Init::Work);
+    fs::create_dir(host.path("opt")).unwrap();
+    fs::rename(host.path(LIB), host.path("opt/nvidia")).unwrap();
+    host.write("etc/ld.so.conf", "/opt/nvidia\n");
+    assert_eq!(host.discover().unwrap().inventory.gpus[0].memory, None);
+    assert!(Command::new("/sbin/ldconfig").arg("-r").arg(host.path("")).status().unwrap().success());
+    assert_eq!(host.discover().unwrap().inventory.gpus[0].memory, Some(Bytes(40 * GIB)));
+}
+
 #[test]
 fn without_nvml_procfs_gives_all_but_memory() {
     let found = Host::new().discover().unwrap();

@@ -13,12 +13,13 @@ use common::container::{Builder, Container};
 use common::driver;
 use common::halted::{Halted, mounted_by_vgpu};
 use common::host::{DRIVER, Host, make_dir};
+use common::leases::{assert_refused, one_vgpu};
 use common::parked::Lot;
 use common::runtime::{Runtime, WITH_BUNDLE};
 use common::snapshot::Snapshot;
 use common::view::Cgroups;
 use serde_json::{Value, json};
-use vgpu::driver::{Capabilities, Kind, find};
+use vgpu::driver::{Grant, Kind, find};
 use vgpu::gpu::DriverRoot;
 
 const PLACE: &str = "/usr/local/nvidia";
@@ -45,7 +46,7 @@ type Files = BTreeMap<String, String>;
 /// What a container with these capabilities must have, and nothing else.
 fn expected(host: &Host, version: &str, capabilities: &str) -> Files {
     let root = DriverRoot::open(&host.driver_root()).expect("the driver's root");
-    let found = find(&root, version, Capabilities::parse(Some(capabilities)).expect("capabilities"));
+    let found = find(&root, version, Grant::default().asked(Some(capabilities)).expect("capabilities"));
     let mut files = Files::from([("lib".to_owned(), "lib64".to_owned())]);
     for file in found.expect("the driver's files").files {
         let dir = match file.kind {
@@ -214,6 +215,57 @@ fn what_cannot_be_given_is_refused_before_a_lease() {
         DRIVER,
         "utility",
     );
+}
+
+/// Each word that the pool file allows, and `all` as far as it allows that.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn the_pool_file_caps_and_sets_the_default() {
+    let host = host(Cgroups::V1);
+    let pool = "[driver]\ncapabilities = \"utility\"\nallow = \"utility,video\"\n";
+    host.write_pool(&format!("{pool}{}", one_vgpu(&host.gpus[0])));
+    let with = |value: Option<&str>| {
+        let builder = asking(&host, Runtime::Crun).recorded();
+        value
+            .into_iter()
+            .fold(builder, |builder, value| builder.env("NVIDIA_DRIVER_CAPABILITIES", value))
+            .build()
+    };
+    for (value, has) in
+        [(None, "utility"), (Some("compute"), "compute"), (Some("all"), "utility,compute,video")]
+    {
+        assert_has(&with(value), DRIVER, has);
+    }
+    let line = "vgpu: the container needs the driver for graphics (NVIDIA_DRIVER_CAPABILITIES), and this host allows \
+                utility,compute,video (allow in [driver] of pool.toml); ask for less, or for all, which is all that is \
+                allowed\n";
+    assert_eq!(assert_refused(&with(Some("utility,graphics")), 65), line);
+}
+
+/// What is missing and not needed is a line each in the log, where the pool file wants it; and nowhere else.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn optional_files_that_are_missing_are_noted() {
+    let host = host(Cgroups::V1);
+    let missing = ["libnvidia-cfg.so", "libnvidia-nscq.so"].map(|name| format!("{name}.{DRIVER}"));
+    for name in &missing {
+        fs::remove_file(host.driver_root().join(driver::LIBRARIES).join(name)).expect("removing");
+    }
+    let start = || {
+        let container =
+            asking(&host, Runtime::Runc).recorded().env("NVIDIA_DRIVER_CAPABILITIES", "utility").build();
+        container.run().ok();
+        assert_eq!(container.hook_stderr("createRuntime"), "");
+        container.id().to_owned()
+    };
+    start();
+    assert!(!host.state_dir().join("log").exists());
+    host.write_pool(&format!("debug = true\n{}", one_vgpu(&host.gpus[0])));
+    let id = start();
+    let noted = host.vgpu(&["why", &id]).ok().stdout;
+    let expected = missing.map(|name| format!("{id} 0 {name} is not there"));
+    let said = noted.lines().map(|line| line.split_once(' ').expect("a time").1);
+    assert_eq!(said.collect::<Vec<_>>(), expected);
 }
 
 /// Between two starts on one root file system the driver is replaced: nothing of the old one is left (R10).

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vgpu::driver::{ITEMS, Kind};
+use vgpu::driver::{Grant, ITEMS, Kind};
 
 use common::attack::{Outcome, Outside, attacked};
 use common::bundle::{bind, without_dev};
@@ -226,7 +226,7 @@ fn id(path: &Path) -> String {
 
 /// Sockets, and files that loaders look for in one place.
 fn fixed(capabilities: &str) -> impl Iterator<Item = &'static str> {
-    let capabilities = vgpu::driver::Capabilities::parse(Some(capabilities)).expect("capabilities");
+    let capabilities = Grant::default().asked(Some(capabilities)).expect("capabilities");
     let fixed = ITEMS.iter().filter(|item| matches!(item.kind, Kind::Socket | Kind::Config));
     fixed.filter(move |item| item.capabilities.intersects(capabilities)).map(|item| item.name)
 }

@@ -15,6 +15,7 @@ use toml::de::{DeString, DeValue};
 use super::document::{Reader, Section, Value};
 use super::problem::Problem;
 use super::{GpuEntry, Kind, Placement, Policy, PoolFile, RequestPolicy, Select, Share, VgpuType};
+use crate::driver::{Capabilities, Grant};
 use crate::error::quoted;
 use crate::types::{Invalid, MigProfile, Percent, TypeName};
 
@@ -58,7 +59,9 @@ fn pool_file<'t>(reader: &mut Reader<'t>, mut root: Section<'t>) -> PoolFile {
     let mut file = PoolFile::default();
     set(&mut file.state_dir, reader.optional(&mut root, "state_dir", directory));
     set(&mut file.driver_root, reader.optional(&mut root, "driver_root", directory));
+    set(&mut file.debug, reader.optional(&mut root, "debug", boolean));
     let request = reader.table(&mut root, "request");
+    let driver = reader.table(&mut root, "driver");
     let policy = reader.table(&mut root, "policy");
     let types = reader.list(&mut root, "type");
     let gpus = reader.list(&mut root, "gpu");
@@ -70,6 +73,9 @@ fn pool_file<'t>(reader: &mut Reader<'t>, mut root: Section<'t>) -> PoolFile {
         gpus.into_iter().filter_map(|entry| gpu(reader, entry, &types_seen, &mut gpus_seen)).collect();
     if let Some(section) = request {
         file.request = request_policy(reader, section, &types_seen);
+    }
+    if let Some(section) = driver {
+        file.driver = grant(reader, section);
     }
     if let Some(section) = policy {
         file.policy = pool_policy(reader, section);
@@ -89,6 +95,24 @@ fn request_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>, types: 
     request.max_per_container = most.map(Spanned::into_inner);
     reader.no_other_keys(section);
     request
+}
+
+fn grant<'t>(reader: &mut Reader<'t>, mut section: Section<'t>) -> Grant {
+    let mut grant = Grant::default();
+    set(&mut grant.default, reader.optional(&mut section, "capabilities", parsed));
+    let allow = reader.optional(&mut section, "allow", parsed::<Capabilities>);
+    reader.no_other_keys(section);
+    if let Some(allow) = allow {
+        let at = allow.span();
+        grant.allow = allow.into_inner();
+        let beyond = grant.default.without(grant.allow);
+        if !beyond.is_empty() {
+            let message =
+                format!("allow leaves out {beyond}, which is in capabilities (\"{}\")", grant.default);
+            reader.wrong(at, message, "add it, or set capabilities to less");
+        }
+    }
+    grant
 }
 
 fn pool_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>) -> Policy {

@@ -11,8 +11,9 @@ use nvml_wrapper::{Device, Nvml};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::{DriverRoot, Gpu, Listed, MigDevice, library_dirs};
+use super::{DriverRoot, Gpu, LinkerCache, Listed, MigDevice, library_dirs};
 use crate::error::{Exit, OrExit, Result, quoted};
+use crate::ldcache::flags;
 use crate::sys;
 use crate::trust::check_file;
 use crate::types::{Bytes, MigProfile, PciAddress};
@@ -29,23 +30,27 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Looks in the usual directories; `None` where the driver brings no NVML.
+    /// Looks in the usual directories, then where the linker cache says; `None` where the driver brings no NVML.
     pub(super) fn find(root: &DriverRoot) -> Result<Option<Self>> {
         for dir in library_dirs() {
-            let path = format!("{dir}/{NAME}");
-            let shown = root.shown(&path).to_string();
-            match root.open_below(&path, OFlags::RDONLY | OFlags::NONBLOCK) {
-                Err(Errno::NOENT | Errno::NOTDIR) => {}
-                file => {
-                    let file = file.or_exit(Exit::Io, || format!("cannot open {shown}"))?;
-                    // What root is about to run, nobody else may have written. Looked at on the
-                    // descriptor: the path may mean another file by now.
-                    check_file(&file, Path::new(&shown))?;
-                    return Ok(Some(Self { file, shown }));
-                }
+            if let Some(library) = Self::at(root, &format!("{dir}/{NAME}"))? {
+                return Ok(Some(library));
             }
         }
-        Ok(None)
+        let cached = LinkerCache::of(root).paths(NAME, flags::NATIVE);
+        cached.iter().find_map(|path| Self::at(root, path).transpose()).transpose()
+    }
+
+    fn at(root: &DriverRoot, path: &str) -> Result<Option<Self>> {
+        let shown = root.shown(path).to_string();
+        let file = match root.open_below(path, OFlags::RDONLY | OFlags::NONBLOCK) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            file => file.or_exit(Exit::Io, || format!("cannot open {shown}"))?,
+        };
+        // What root is about to run, nobody else may have written. Looked at on the descriptor: the path may mean
+        // another file by now.
+        check_file(&file, Path::new(&shown))?;
+        Ok(Some(Self { file, shown }))
     }
 }
 

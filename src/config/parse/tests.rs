@@ -7,6 +7,7 @@ use proptest::sample::{Index, subsequence};
 
 use super::*;
 use crate::config::{Place, SAMPLE};
+use crate::driver::Capability;
 use crate::types::{Bytes, PciAddress};
 
 const UUID: &str = "GPU-5a6b7c8d-0000-1111-2222-333344445555";
@@ -49,7 +50,12 @@ fn everything_can_be_said() {
         r#"
 state_dir = "/var/lib/vgpu"
 driver_root = "/run/nvidia/driver"
+debug = true
 request = {{ default_type = "b.c", allow_env = false, max_per_container = 0x10 }}
+
+[driver]
+capabilities = "utility"
+allow = " utility,video "
 
 [policy]
 placement = "spread"
@@ -92,10 +98,15 @@ vgpus = {{}}
     let expected = PoolFile {
         state_dir: "/var/lib/vgpu".into(),
         driver_root: "/run/nvidia/driver".into(),
+        debug: true,
         request: RequestPolicy {
             default_type: Some("b.c".parse().unwrap()),
             allow_env: false,
             max_per_container: NonZeroU32::new(16),
+        },
+        driver: Grant {
+            default: Capabilities::of(&[Capability::Utility]),
+            allow: Capabilities::of(&[Capability::Utility, Capability::Compute, Capability::Video]),
         },
         policy: Policy {
             placement: Placement::Spread,
@@ -108,16 +119,16 @@ vgpus = {{}}
             entry(
                 Select::Uuid(UUID.parse().unwrap()),
                 &[("small", 1024), ("b.c", 1)],
-                place(23, 8, 42),
-                place(24, 9, 27),
+                place(28, 8, 42),
+                place(29, 9, 27),
             ),
             entry(
                 Select::Pci("0000:3b:00.0".parse().unwrap()),
                 &[("b.c", 1), ("small", 2)],
-                place(27, 7, 18),
-                place(28, 1, 11),
+                place(32, 7, 18),
+                place(33, 1, 11),
             ),
-            entry(Select::Product("*".into()), &[], place(33, 11, 3), place(34, 9, 2)),
+            entry(Select::Product("*".into()), &[], place(38, 11, 3), place(39, 9, 2)),
         ],
     };
     assert_eq!(parse(&text), Ok(expected));
@@ -163,7 +174,7 @@ vgpus = 4
           |             ^^^^^^^^^^ it is the absolute path of a directory, like "/run/vgpu"
     pool.toml:3:1: unknown key "statedir"
         3 | statedir = "/run/vgpu"
-          | ^^^^^^^^ the keys here are state_dir, driver_root, request, policy, type, gpu
+          | ^^^^^^^^ the keys here are state_dir, driver_root, debug, request, driver, policy, type, gpu
     pool.toml:6:16: no type is named "medium"
         6 | default_type = "medium"
           |                ^^^^^^^^ define it in a [[type]], or use one of small
@@ -236,6 +247,7 @@ fn each_value_has_its_rule() {
         one(value(&format!("request.max_per_container = {bad}")), "1:29 max_per_container cannot be");
     }
     for bad in ["0", "1", "\"true\"", "[true]"] {
+        one(value(&format!("debug = {bad}")), "1:9 debug cannot be");
         one(value(&format!("request.allow_env = {bad}")), "1:21 allow_env cannot be");
         one(value(&format!("policy.overcommit = {bad}")), "1:21 overcommit cannot be");
         one(value(&format!("policy.allow_other_access = {bad}")), "1:29 allow_other_access cannot be");
@@ -260,6 +272,10 @@ fn each_value_has_its_rule() {
         "\"1s\\n\"",
     ] {
         one(value(&format!("policy.lock_timeout = {bad}")), "1:23 lock_timeout cannot be");
+    }
+    for bad in ["\"\"", "\",\"", "\"cuda\"", "\"utility compute\"", "[\"utility\"]", "true"] {
+        one(value(&format!("driver.capabilities = {bad}")), "1:23 capabilities cannot be");
+        one(value(&format!("driver.allow = {bad}")), "1:16 allow cannot be");
     }
     for bad in ["\"Pack\"", "\"\"", "1"] {
         one(value(&format!("policy.placement = {bad}")), "1:20 placement cannot be");
@@ -293,6 +309,23 @@ fn each_value_has_its_rule() {
         in_gpu("{ large = 4 }"),
         "7:11 no type is named \"large\"; define it in a [[type]], or use one of small",
     );
+}
+
+#[test]
+fn what_is_allowed_has_what_is_given_by_default() {
+    assert_eq!(
+        problems("[driver]\nallow = \"utility,graphics\"\n"),
+        [
+            "2:9 allow leaves out compute, which is in capabilities (\"utility,compute\"); add it, or set capabilities to less"
+        ]
+    );
+    assert_eq!(
+        problems("[driver]\nallow = \"utility\"\ncapabilities = \"display\"\n"),
+        [
+            "2:9 allow leaves out graphics,display, which is in capabilities (\"graphics,display\"); add it, or set capabilities to less"
+        ]
+    );
+    assert_eq!(problems("[driver]\nallow = \"utility\"\ncapabilities = \"utility\"\n"), [""; 0]);
 }
 
 #[test]
@@ -376,6 +409,11 @@ fn written() -> impl Strategy<Value = (PoolFile, String)> {
                     allow_env: other,
                     max_per_container: most.and_then(NonZeroU32::new),
                 },
+                debug: pack,
+                driver: Grant {
+                    default: Capabilities::of(&Capability::ALL[..1 + millis as usize % 7]),
+                    ..Grant::default()
+                },
                 policy: Policy {
                     placement: if pack { Placement::Pack } else { Placement::Spread },
                     lock_timeout: Duration::from_millis(millis),
@@ -400,10 +438,11 @@ fn select_of(i: usize, how: Index) -> Select {
 }
 
 fn write(file: &PoolFile) -> String {
-    let PoolFile { state_dir, request, policy, types, gpus, .. } = file;
+    let PoolFile { state_dir, debug, request, driver, policy, types, gpus, .. } = file;
     let placement = if policy.placement == Placement::Pack { "pack" } else { "spread" };
     let mut text = format!(
-        "state_dir = {state_dir:?}\n[policy]\nplacement = '{placement}'\nlock_timeout = '{}ms'\novercommit = {}\nallow_other_access = {}\n[request]\nallow_env = {}\n",
+        "state_dir = {state_dir:?}\ndebug = {debug}\n[driver]\nallow = 'all'\ncapabilities = '{}'\n[policy]\nplacement = '{placement}'\nlock_timeout = '{}ms'\novercommit = {}\nallow_other_access = {}\n[request]\nallow_env = {}\n",
+        driver.default,
         policy.lock_timeout.as_millis(),
         policy.overcommit,
         policy.allow_other_access,
@@ -439,6 +478,8 @@ fn pieces() -> impl Strategy<Value = String> {
             "[[gpu]]\n",
             "[request]\n",
             "[policy]\n",
+            "[driver]\n",
+            "allow = ",
             "gpu = ",
             "type = ",
             "vgpus = ",
