@@ -211,17 +211,18 @@ impl Inside<'_> {
         let own_layer = !self.read_only && self.mounts.is_writable_overlay(root_mount);
         let container = Place { root, root_mount, mounts: &self.mounts, ids: self.ids, own_layer };
         let dev = dev(&container)?;
+        let compat = self.files.compat(&container);
         let lease = match self.dev.attached(&dev, &container, &self.foreign)? {
             Some(lease) => lease,
             None => {
                 self.procfs.attach(&container)?;
-                self.files.attach(&container)?;
+                self.files.attach(&container, &compat)?;
                 self.sockets.attach(&container)?;
                 // The last, for it tells a later call that all is there.
                 self.dev.attach(&dev, &self.foreign)?
             }
         };
-        self.files.read_back(&container)?;
+        self.files.read_back(&container, &compat)?;
         self.sockets.read_back(&container)?;
         self.dev.read_back(&container, lease)
     }
