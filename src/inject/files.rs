@@ -7,11 +7,11 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, mknodat, openat, statat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, mknodat, statat, symlinkat};
 use rustix::io::Errno;
 
 use super::compat::{self, Library};
-use super::detached::{self, Use, move_onto};
+use super::detached::{self, Use};
 use super::etc::New;
 use super::place::{Id, Place, id, lost, mount_id};
 use super::{cache, musl};
@@ -118,10 +118,7 @@ impl<'a> Detached<'a> {
         let clones = self.files.iter().zip(&self.clones);
         for (file, clone) in clones.filter(|(file, _)| !file.is_replaced(compat)) {
             let path = file.path(&file.file.name);
-            let target =
-                openat(tmpfs, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
-            target
-                .and_then(|target| move_onto(clone, &target))
+            detached::move_into(clone, tmpfs, &path)
                 .or_exit(Exit::Io, || format!("cannot mount the container's /usr/local/nvidia/{path}"))?;
         }
         Ok(())
