@@ -1,0 +1,138 @@
+//! What the tables of API functions are made of. Touches nothing.
+//!
+//! There is one table for each library, a macro such as [`crate::cudnn_functions`]: it hands its rows to another
+//! macro, which makes of them what it is for. Signatures and the worker's dispatch are made here in this crate, C
+//! functions in the client, export lists in the facades. A row reads
+//!
+//! ```text
+//! class cudnnName(argument: Type, …) -> (result: Type, …) = rule;
+//! ```
+//!
+//! in the order of the C function's parameters: first those that it reads, then those where it writes. An array
+//! ([`Ints`]) has as many elements as the `i32` before it says. Writing a row, and the rule where
+//! there is none yet, is all that a further descriptor function takes.
+
+use crate::cudnn;
+use crate::descriptor::{Content, Ints, Kind};
+
+/// What a function does, and so where it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Makes a descriptor: answered in the container.
+    Create,
+    /// Changes its first argument, a descriptor: answered in the container.
+    Set,
+    /// Computes its results from descriptors and numbers: answered in the container.
+    Get,
+    /// Ends a descriptor: answered in the container.
+    Destroy,
+}
+
+/// What a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `int`, or an enumeration.
+    I32,
+    /// `size_t`, `unsigned long long`, or a device pointer that is only kept.
+    U64,
+    /// `float`
+    F32,
+    /// `double`
+    F64,
+    /// An array of `int`.
+    Ints,
+    /// A descriptor.
+    Descriptor(Kind),
+    /// `cudnnHandle_t`
+    Handle,
+}
+
+/// A type that stands in a row.
+pub trait Typed {
+    /// What it is in C.
+    const TYPE: Type;
+}
+
+impl Typed for i32 {
+    const TYPE: Type = Type::I32;
+}
+impl Typed for u64 {
+    const TYPE: Type = Type::U64;
+}
+impl Typed for f32 {
+    const TYPE: Type = Type::F32;
+}
+impl Typed for f64 {
+    const TYPE: Type = Type::F64;
+}
+impl Typed for Ints {
+    const TYPE: Type = Type::Ints;
+}
+impl<C: Content> Typed for C {
+    const TYPE: Type = Type::Descriptor(C::KIND);
+}
+
+/// One that may be NULL; the rule says what comes then. Elsewhere that is `BadParam`, and nothing is written.
+impl<C: Content> Typed for Option<C> {
+    const TYPE: Type = Type::Descriptor(C::KIND);
+}
+
+/// A `cudnnHandle_t` that was checked: not NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(pub u64);
+
+impl Typed for Handle {
+    const TYPE: Type = Type::Handle;
+}
+
+/// A parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name in the row.
+    pub name: &'static str,
+    /// What it is; of a result, what it points to.
+    pub r#type: Type,
+}
+
+/// A row, as data.
+#[derive(Clone, Copy, Debug)]
+pub struct Signature {
+    /// The C function's name.
+    pub name: &'static str,
+    /// What it does.
+    pub class: Class,
+    /// What it reads.
+    pub arguments: &'static [Parameter],
+    /// What it writes through pointers; they come after the arguments.
+    pub results: &'static [Parameter],
+}
+
+impl Signature {
+    /// The descriptors that it reads.
+    pub fn reads(&self) -> impl Iterator<Item = Kind> {
+        let skip = usize::from(matches!(self.class, Class::Set | Class::Destroy));
+        self.arguments.iter().skip(skip).filter_map(descriptor)
+    }
+
+    /// The descriptor that it makes, changes or ends.
+    #[must_use]
+    pub fn writes(&self) -> Option<Kind> {
+        match self.class {
+            Class::Create => self.results.first().and_then(descriptor),
+            Class::Set | Class::Destroy => self.arguments.first().and_then(descriptor),
+            Class::Get => None,
+        }
+    }
+}
+
+fn descriptor(parameter: &Parameter) -> Option<Kind> {
+    match parameter.r#type {
+        Type::Descriptor(kind) => Some(kind),
+        _ => None,
+    }
+}
+
+/// All functions of all tables.
+pub fn all() -> impl Iterator<Item = &'static Signature> {
+    cudnn::table::SIGNATURES.iter()
+}

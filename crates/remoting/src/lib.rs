@@ -1,0 +1,6 @@
+//! System B: GPU calls of a container, answered inside it where they can be, sent to a worker where not.
+
+pub mod api;
+pub mod cudnn;
+pub mod descriptor;
+pub mod wire;

@@ -1,0 +1,69 @@
+//! The rules answer as the real libraries did when the transcripts beside were recorded (`examples/conformance.rs`).
+
+#[allow(dead_code, reason = "random calls are for the example")]
+mod conformance;
+
+use conformance::{Answer, Call, Rules};
+use vgpu_remoting::api::Class;
+use vgpu_remoting::cudnn::Version;
+use vgpu_remoting::cudnn::table::Function;
+
+fn lines(transcript: &str) -> Vec<(Call, Answer)> {
+    let lines = transcript.lines().skip(1);
+    lines
+        .map(|line| {
+            let (call, answer) = line.split_once(" = ").unwrap();
+            (call.parse().unwrap(), answer.parse().unwrap())
+        })
+        .collect()
+}
+
+fn check(version: Version, transcript: &str) {
+    let mut rules = Rules::new(version);
+    let mut failed = 0;
+    for (call, answer) in lines(transcript) {
+        assert_eq!(rules.answer(&call), answer, "{call}");
+        failed += usize::from(answer.status != 0);
+    }
+    assert!(failed > 500, "{failed}");
+}
+
+#[test]
+fn answers_as_cudnn_8_does() {
+    check(Version::V8, include_str!("conformance/cudnn8.txt"));
+}
+
+#[test]
+fn answers_as_cudnn_9_does() {
+    check(Version::V9, include_str!("conformance/cudnn9.txt"));
+}
+
+#[test]
+fn each_function_is_in_the_transcripts_with_success() {
+    let lines = lines(include_str!("conformance/cudnn9.txt"));
+    for function in Function::ALL {
+        let mut calls = lines.iter().filter(|(call, _)| call.function == *function);
+        assert!(calls.any(|(_, answer)| answer.status == 0), "{function:?}");
+    }
+}
+
+#[test]
+fn an_array_comes_after_its_count() {
+    for function in Function::ALL {
+        let mut types = function.signature().arguments.iter().map(|argument| argument.r#type);
+        let mut counted = false;
+        types.by_ref().for_each(|r#type| match r#type {
+            vgpu_remoting::api::Type::I32 => counted = true,
+            vgpu_remoting::api::Type::Ints => assert!(counted, "{function:?}"),
+            _ => {}
+        });
+    }
+}
+
+#[test]
+fn classes_say_which_descriptors_are_written() {
+    for function in Function::ALL {
+        let signature = function.signature();
+        assert_eq!(signature.class == Class::Get, signature.writes().is_none(), "{function:?}");
+    }
+}
