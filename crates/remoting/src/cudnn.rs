@@ -18,7 +18,7 @@ pub mod tensor;
 use crate::descriptor::Ints;
 
 /// Which library a program is linked to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Version {
     /// `libcudnn.so.8`
