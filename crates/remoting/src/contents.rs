@@ -93,14 +93,17 @@ impl Contents {
         (Self { table: region, capacity: capacity as u64, index }, Writer { next: 1 })
     }
 
-    /// Has `id` this content?
+    /// Has `id` this content, of `len` words? Those after are zero in every content of the sort.
     #[inline]
     #[must_use]
-    pub fn holds(&self, id: Id, sort: Sort, content: &Words) -> bool {
+    pub fn holds(&self, id: Id, sort: Sort, content: &Words, len: usize) -> bool {
         let mark = mark(id, self.capacity, sort);
         let entry = entry(self.table, id, self.capacity);
         entry[0].load(Ordering::Acquire) == mark
-            && entry[1..].iter().zip(content).all(|(is, wanted)| is.load(Ordering::Relaxed) == *wanted)
+            && entry[1..]
+                .iter()
+                .zip(&content[..len])
+                .all(|(is, wanted)| is.load(Ordering::Relaxed) == *wanted)
             && {
                 // Any word of the next epoch that was read is after that epoch's clearing of the mark.
                 fence(Ordering::Acquire);
@@ -114,7 +117,7 @@ impl Contents {
         self.probe(sort, content)
             .map(|place| Id(self.index[place].load(Ordering::Relaxed)))
             .take_while(|id| id.0 / self.capacity == epoch.0 && *id != Id::NONE)
-            .find(|id| self.holds(*id, sort, content))
+            .find(|id| self.holds(*id, sort, content, WORDS))
     }
 
     /// The places of the index that the content can be at, in the order in which they fill.
@@ -267,9 +270,9 @@ mod tests {
         let epoch = contents.epoch(&writer);
         assert_eq!(contents.find(epoch, SORT, &content(2)), Some(second));
         assert_eq!(contents.find(epoch, SORT, &content(3)), None);
-        assert!(contents.holds(first, SORT, &content(1)));
-        assert!(!contents.holds(first, SORT, &content(2)));
-        assert!(!contents.holds(Id::NONE, SORT, &[0; WORDS]));
+        assert!(contents.holds(first, SORT, &content(1), WORDS));
+        assert!(!contents.holds(first, SORT, &content(2), WORDS));
+        assert!(!contents.holds(Id::NONE, SORT, &[0; WORDS], WORDS));
     }
 
     #[test]
@@ -277,7 +280,7 @@ mod tests {
         let (contents, mut writer) = Contents::new(region(64));
         let (tensor, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
         for sort in [Sort { kind: Kind::Filter, ..SORT }, Sort { version: Version::V8, ..SORT }] {
-            assert!(!contents.holds(tensor, sort, &content(1)));
+            assert!(!contents.holds(tensor, sort, &content(1), WORDS));
             assert_ne!(contents.intern(&mut writer, sort, &content(1)).unwrap().0, tensor);
         }
     }
@@ -295,7 +298,7 @@ mod tests {
         assert_eq!(contents.find(epoch, SORT, &content(0)), None);
         let (again, new) = contents.intern(&mut writer, SORT, &content(6)).unwrap();
         assert!(new && again != ids[0] && contents.epoch_of(again) == epoch);
-        assert!(!contents.holds(ids[0], SORT, &content(0)), "overwritten");
+        assert!(!contents.holds(ids[0], SORT, &content(0), WORDS), "overwritten");
     }
 
     #[test]
@@ -369,7 +372,8 @@ mod loom_tests {
                 contents.next_epoch(&mut writer);
                 let contents = Arc::new(contents);
                 let theirs = Arc::clone(&contents);
-                let thread = thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, &wrong)));
+                let thread =
+                    thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, &wrong, WORDS)));
                 contents.intern(&mut writer, SORT, &content(2)).unwrap();
                 thread.join().unwrap();
             });

@@ -4,5 +4,10 @@ pub mod api;
 pub mod contents;
 pub mod cudnn;
 pub mod descriptor;
+pub mod iteration;
+pub mod predictor;
+#[cfg(not(loom))]
+pub mod reuse;
+pub mod slots;
 pub mod sync;
 pub mod wire;
