@@ -54,17 +54,61 @@ impl Id {
     pub const BITS: u32 = 40;
 }
 
+/// An epoch's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
 /// How many words a table of so many contents takes.
 #[must_use]
 pub const fn words(capacity: usize) -> usize {
     capacity * ENTRY
 }
 
+/// The table, and what ids mean in it.
+#[derive(Clone, Copy, Debug)]
+struct Table {
+    words: Region,
+    /// The capacity is two to the power of this.
+    bits: u32,
+}
+
+impl Table {
+    fn new(words: Region) -> Self {
+        let capacity = words.len() / ENTRY;
+        assert!(capacity.is_power_of_two() && words.len() == self::words(capacity));
+        Self { words, bits: capacity.trailing_zeros() }
+    }
+
+    #[inline]
+    fn capacity(self) -> u64 {
+        1 << self.bits
+    }
+
+    #[inline]
+    fn epoch(self, id: Id) -> Epoch {
+        Epoch(id.0 >> self.bits)
+    }
+
+    #[inline]
+    fn place(self, id: Id) -> usize {
+        (id.0 & (self.capacity() - 1)) as usize
+    }
+
+    #[inline]
+    fn entry(self, id: Id) -> &'static [AtomicU64] {
+        &self.words[self.place(id) * ENTRY..][..ENTRY]
+    }
+
+    #[inline]
+    fn mark(self, id: Id, sort: Sort) -> u64 {
+        self.epoch(id).0 << 16 | sort.number()
+    }
+}
+
 /// The client's side. All methods but [`Contents::intern`] are free of locks.
 #[derive(Debug)]
 pub struct Contents {
-    table: Region,
-    capacity: u64,
+    table: Table,
     /// Ids by the hash of their contents. One of an earlier epoch is an empty place.
     index: Box<[AtomicU64]>,
 }
@@ -73,7 +117,7 @@ pub struct Contents {
 #[derive(Debug)]
 pub struct Writer {
     /// The id of the next content.
-    next: u64,
+    next: Id,
 }
 
 /// The table is full.
@@ -87,23 +131,19 @@ impl Contents {
     /// If the region is not one of [`words`] of a power of two.
     #[must_use]
     pub fn new(region: Region) -> (Self, Writer) {
-        let capacity = region.len() / ENTRY;
-        assert!(capacity.is_power_of_two() && region.len() == words(capacity));
-        let index = (0..2 * capacity).map(|_| AtomicU64::new(0)).collect();
-        (Self { table: region, capacity: capacity as u64, index }, Writer { next: 1 })
+        let table = Table::new(region);
+        let index = (0..2 * table.capacity()).map(|_| AtomicU64::new(0)).collect();
+        (Self { table, index }, Writer { next: Id(1) })
     }
 
-    /// Has `id` this content, of `len` words? Those after are zero in every content of the sort.
+    /// Has `id` this content? `content` is the words of the sort.
     #[inline]
     #[must_use]
-    pub fn holds(&self, id: Id, sort: Sort, content: &Words, len: usize) -> bool {
-        let mark = mark(id, self.capacity, sort);
-        let entry = entry(self.table, id, self.capacity);
+    pub fn holds(&self, id: Id, sort: Sort, content: &[u64]) -> bool {
+        let mark = self.table.mark(id, sort);
+        let entry = self.table.entry(id);
         entry[0].load(Ordering::Acquire) == mark
-            && entry[1..]
-                .iter()
-                .zip(&content[..len])
-                .all(|(is, wanted)| is.load(Ordering::Relaxed) == *wanted)
+            && entry[1..].iter().zip(content).all(|(is, wanted)| is.load(Ordering::Relaxed) == *wanted)
             && {
                 // Any word of the next epoch that was read is after that epoch's clearing of the mark.
                 fence(Ordering::Acquire);
@@ -113,112 +153,115 @@ impl Contents {
 
     /// The content's id, if it has one in this epoch.
     #[must_use]
-    pub fn find(&self, epoch: Epoch, sort: Sort, content: &Words) -> Option<Id> {
+    pub fn find(&self, epoch: Epoch, sort: Sort, content: &[u64]) -> Option<Id> {
         self.probe(sort, content)
             .map(|place| Id(self.index[place].load(Ordering::Relaxed)))
-            .take_while(|id| id.0 / self.capacity == epoch.0 && *id != Id::NONE)
-            .find(|id| self.holds(*id, sort, content, WORDS))
+            .take_while(|id| self.is_of(*id, epoch))
+            .find(|id| self.holds(*id, sort, content))
+    }
+
+    #[inline]
+    fn is_of(&self, id: Id, epoch: Epoch) -> bool {
+        self.table.epoch(id) == epoch && id != Id::NONE
     }
 
     /// The places of the index that the content can be at, in the order in which they fill.
-    fn probe(&self, sort: Sort, content: &Words) -> impl Iterator<Item = usize> {
+    #[inline]
+    fn probe(&self, sort: Sort, content: &[u64]) -> impl Iterator<Item = usize> {
         let places = self.index.len();
         let first = hash(sort, content) as usize;
-        (0..places).map(move |step| (first + step) & (places - 1))
+        (0..places).map(move |step| first.wrapping_add(step) & (places - 1))
     }
 
     /// The content's id: the one it has, or a new one. The flag tells whether it is new.
     ///
     /// # Errors
     /// `Full` where it has none and the epoch has no more.
-    pub fn intern(&self, writer: &mut Writer, sort: Sort, content: &Words) -> Result<(Id, bool), Full> {
+    pub fn intern(&self, writer: &mut Writer, sort: Sort, content: &[u64]) -> Result<(Id, bool), Full> {
         let epoch = self.epoch(writer);
         if let Some(id) = self.find(epoch, sort, content) {
             return Ok((id, false));
         }
+        let id = writer.next;
         // The last id of an epoch is not used: the one after it would be of the next.
-        if writer.next % self.capacity == self.capacity - 1 {
+        if self.table.place(id) as u64 == self.table.capacity() - 1 {
             return Err(Full);
         }
-        let id = Id(writer.next);
-        writer.next += 1;
-        let entry = entry(self.table, id, self.capacity);
-        entry[0].store(0, Ordering::Relaxed);
-        fence(Ordering::Release);
-        entry[1..].iter().zip(content).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
-        entry[0].store(mark(id, self.capacity, sort), Ordering::Release);
+        writer.next = Id(id.0 + 1);
+        self.write(id, sort, content);
         let mut places = self.probe(sort, content);
-        let empty = places.find(|place| {
-            let there = self.index[*place].load(Ordering::Relaxed);
-            there == 0 || there / self.capacity != epoch.0
-        });
+        let empty = places.find(|place| !self.is_of(Id(self.index[*place].load(Ordering::Relaxed)), epoch));
         if let Some(place) = empty {
             self.index[place].store(id.0, Ordering::Release);
         }
         Ok((id, true))
     }
 
+    fn write(&self, id: Id, sort: Sort, content: &[u64]) {
+        let entry = self.table.entry(id);
+        entry[0].store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        entry[1..].iter().zip(content).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
+        // Of an entry that was a longer content's in another epoch.
+        entry[1..].iter().skip(content.len()).for_each(|to| to.store(0, Ordering::Relaxed));
+        entry[0].store(self.table.mark(id, sort), Ordering::Release);
+    }
+
     /// The epoch that the writer is in.
     #[must_use]
     pub fn epoch(&self, writer: &Writer) -> Epoch {
-        Epoch(writer.next / self.capacity)
+        self.table.epoch(writer.next)
     }
 
     /// Begins the next epoch. No record with an id of this one may be left for the worker.
     pub fn next_epoch(&self, writer: &mut Writer) -> Epoch {
-        writer.next = (writer.next / self.capacity + 1) * self.capacity + 1;
+        let Epoch(epoch) = self.epoch(writer);
+        writer.next = Id((epoch + 1) * self.table.capacity() + 1);
         self.epoch(writer)
     }
 
     /// The epoch of an id.
+    #[inline]
     #[must_use]
     pub fn epoch_of(&self, id: Id) -> Epoch {
-        Epoch(id.0 / self.capacity)
+        self.table.epoch(id)
     }
 }
 
-/// An epoch's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Epoch(pub u64);
-
-fn entry(table: Region, id: Id, capacity: u64) -> &'static [AtomicU64] {
-    let place = (id.0 % capacity) as usize;
-    &table[place * ENTRY..][..ENTRY]
-}
-
-fn mark(id: Id, capacity: u64, sort: Sort) -> u64 {
-    (id.0 / capacity) << 16 | sort.number()
-}
-
-fn hash(sort: Sort, content: &Words) -> u64 {
-    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mixed =
-        content.iter().fold(sort.number(), |hash, word| (hash.rotate_left(5) ^ word).wrapping_mul(ODD));
-    mixed >> 32
+/// Two words at a time, by the two halves of their product.
+#[inline]
+fn hash(sort: Sort, content: &[u64]) -> u64 {
+    const ODD: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD6E8_FEB8_6659_FD93];
+    let fold = |hash: u64, pair: &[u64]| {
+        let second = pair.get(1).copied().unwrap_or_default();
+        let product = u128::from(pair[0] ^ ODD[0] ^ hash) * u128::from(second ^ ODD[1]);
+        product as u64 ^ (product >> 64) as u64
+    };
+    content.chunks(2).fold(sort.number(), fold)
 }
 
 /// The worker's side. A content is copied when its id is first seen, so that one that a client changes afterwards
 /// stays what it was.
 #[derive(Debug)]
 pub struct Seen {
-    table: Region,
-    capacity: u64,
+    table: Table,
     epoch: Epoch,
     contents: Vec<Option<(Sort, Words)>>,
 }
 
 impl Seen {
     /// None yet, of the table in `region`; see [`Contents::new`].
+    ///
+    /// # Panics
+    /// As [`Contents::new`].
     #[must_use]
     pub fn new(region: Region) -> Self {
-        let capacity = region.len() / ENTRY;
-        Self { table: region, capacity: capacity as u64, epoch: Epoch(0), contents: Vec::new() }
+        Self { table: Table::new(region), epoch: Epoch(0), contents: Vec::new() }
     }
 
     /// The content of an id; none where no client that keeps to the rules would send it.
     pub fn content(&mut self, id: Id) -> Option<(Sort, Words)> {
-        let epoch = Epoch(id.0 / self.capacity);
-        let place = (id.0 % self.capacity) as usize;
+        let (epoch, place) = (self.table.epoch(id), self.table.place(id));
         if epoch > self.epoch {
             self.contents.clear();
             self.epoch = epoch;
@@ -236,12 +279,12 @@ impl Seen {
     }
 
     fn copy(&self, id: Id) -> Option<(Sort, Words)> {
-        let entry = entry(self.table, id, self.capacity);
+        let entry = self.table.entry(id);
         let mark = entry[0].load(Ordering::Acquire);
         let sort = Sort::from_number(mark & 0xFFFF)?;
         let mut words = [0; WORDS];
         words.iter_mut().zip(&entry[1..]).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
-        (mark == self::mark(id, self.capacity, sort)).then_some((sort, words))
+        (mark == self.table.mark(id, sort)).then_some((sort, words))
     }
 }
 
@@ -270,9 +313,9 @@ mod tests {
         let epoch = contents.epoch(&writer);
         assert_eq!(contents.find(epoch, SORT, &content(2)), Some(second));
         assert_eq!(contents.find(epoch, SORT, &content(3)), None);
-        assert!(contents.holds(first, SORT, &content(1), WORDS));
-        assert!(!contents.holds(first, SORT, &content(2), WORDS));
-        assert!(!contents.holds(Id::NONE, SORT, &[0; WORDS], WORDS));
+        assert!(contents.holds(first, SORT, &content(1)));
+        assert!(!contents.holds(first, SORT, &content(2)));
+        assert!(!contents.holds(Id::NONE, SORT, &[0; WORDS]));
     }
 
     #[test]
@@ -280,7 +323,7 @@ mod tests {
         let (contents, mut writer) = Contents::new(region(64));
         let (tensor, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
         for sort in [Sort { kind: Kind::Filter, ..SORT }, Sort { version: Version::V8, ..SORT }] {
-            assert!(!contents.holds(tensor, sort, &content(1), WORDS));
+            assert!(!contents.holds(tensor, sort, &content(1)));
             assert_ne!(contents.intern(&mut writer, sort, &content(1)).unwrap().0, tensor);
         }
     }
@@ -298,7 +341,7 @@ mod tests {
         assert_eq!(contents.find(epoch, SORT, &content(0)), None);
         let (again, new) = contents.intern(&mut writer, SORT, &content(6)).unwrap();
         assert!(new && again != ids[0] && contents.epoch_of(again) == epoch);
-        assert!(!contents.holds(ids[0], SORT, &content(0), WORDS), "overwritten");
+        assert!(!contents.holds(ids[0], SORT, &content(0)), "overwritten");
     }
 
     #[test]
@@ -372,8 +415,7 @@ mod loom_tests {
                 contents.next_epoch(&mut writer);
                 let contents = Arc::new(contents);
                 let theirs = Arc::clone(&contents);
-                let thread =
-                    thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, &wrong, WORDS)));
+                let thread = thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, &wrong)));
                 contents.intern(&mut writer, SORT, &content(2)).unwrap();
                 thread.join().unwrap();
             });

@@ -185,14 +185,15 @@ impl Reuse {
     #[inline]
     fn find<C: Content>(&self, thread: &mut Thread, version: Version, slot: &Slot) -> Result<Id, Unresolved> {
         let sort = Sort { kind: C::KIND, version };
-        let (identity, content) = slot.identity(C::LEN);
+        let (identity, words) = slot.identity(C::LEN);
+        let content = &words[..C::LEN];
         let guess = identity.guess();
-        let (id, counter) = if self.is_current(guess) && self.contents.holds(guess, sort, &content, C::LEN) {
+        let (id, counter) = if self.is_current(guess) && self.contents.holds(guess, sort, content) {
             (guess, &thread.counters.predicted)
-        } else if let Some(id) = self.contents.find(self.epoch(), sort, &content) {
+        } else if let Some(id) = self.contents.find(self.epoch(), sort, content) {
             (id, &thread.counters.known)
         } else {
-            let interned = self.contents.intern(&mut lock(&self.writer), sort, &content);
+            let interned = self.contents.intern(&mut lock(&self.writer), sort, content);
             let (id, new) = interned.map_err(|Full| Unresolved::Full)?;
             (id, if new { &thread.counters.new } else { &thread.counters.known })
         };
