@@ -19,7 +19,7 @@ use vgpu_remoting::slots::MAX_SLOTS;
 const TURNS: u32 = 50_000;
 const ROUNDS: usize = 31;
 
-static REUSE: LazyLock<Reuse> = LazyLock::new(|| {
+static REUSE: LazyLock<Reuse<'static>> = LazyLock::new(|| {
     let words = (0..contents::words(contents::CAPACITY)).map(|_| AtomicU64::new(0)).collect();
     Reuse::new(MAX_SLOTS, Box::leak(words))
 });

@@ -66,14 +66,14 @@ pub const fn words(capacity: usize) -> usize {
 
 /// The table, and what ids mean in it.
 #[derive(Clone, Copy, Debug)]
-struct Table {
-    words: Region,
+struct Table<'a> {
+    words: Region<'a>,
     /// The capacity is two to the power of this.
     bits: u32,
 }
 
-impl Table {
-    fn new(words: Region) -> Self {
+impl<'a> Table<'a> {
+    fn new(words: Region<'a>) -> Self {
         let capacity = words.len() / ENTRY;
         assert!(capacity.is_power_of_two() && words.len() == self::words(capacity));
         Self { words, bits: capacity.trailing_zeros() }
@@ -95,7 +95,7 @@ impl Table {
     }
 
     #[inline]
-    fn entry(self, id: Id) -> &'static [AtomicU64] {
+    fn entry(self, id: Id) -> Region<'a> {
         &self.words[self.place(id) * ENTRY..][..ENTRY]
     }
 
@@ -107,8 +107,8 @@ impl Table {
 
 /// The client's side. All methods but [`Contents::intern`] are free of locks.
 #[derive(Debug)]
-pub struct Contents {
-    table: Table,
+pub struct Contents<'a> {
+    table: Table<'a>,
     /// Ids by the hash of their contents. One of an earlier epoch is an empty place.
     index: Box<[AtomicU64]>,
 }
@@ -124,13 +124,13 @@ pub struct Writer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-impl Contents {
+impl<'a> Contents<'a> {
     /// A table in `region`, which is zero.
     ///
     /// # Panics
     /// If the region is not one of [`words`] of a power of two.
     #[must_use]
-    pub fn new(region: Region) -> (Self, Writer) {
+    pub fn new(region: Region<'a>) -> (Self, Writer) {
         let table = Table::new(region);
         let index = (0..2 * table.capacity()).map(|_| AtomicU64::new(0)).collect();
         (Self { table, index }, Writer { next: Id(1) })
@@ -243,19 +243,19 @@ fn hash(sort: Sort, content: &[u64]) -> u64 {
 /// The worker's side. A content is copied when its id is first seen, so that one that a client changes afterwards
 /// stays what it was.
 #[derive(Debug)]
-pub struct Seen {
-    table: Table,
+pub struct Seen<'a> {
+    table: Table<'a>,
     epoch: Epoch,
     contents: Vec<Option<(Sort, Words)>>,
 }
 
-impl Seen {
+impl<'a> Seen<'a> {
     /// None yet, of the table in `region`; see [`Contents::new`].
     ///
     /// # Panics
     /// As [`Contents::new`].
     #[must_use]
-    pub fn new(region: Region) -> Self {
+    pub fn new(region: Region<'a>) -> Self {
         Self { table: Table::new(region), epoch: Epoch(0), contents: Vec::new() }
     }
 
@@ -294,7 +294,7 @@ mod tests {
 
     const SORT: Sort = Sort { kind: Kind::Tensor, version: Version::V9 };
 
-    fn region(capacity: usize) -> Region {
+    fn region(capacity: usize) -> Region<'static> {
         Box::leak((0..words(capacity)).map(|_| AtomicU64::new(0)).collect())
     }
 
@@ -391,7 +391,7 @@ mod loom_tests {
 
     const SORT: Sort = Sort { kind: Kind::Tensor, version: Version::V9 };
 
-    fn region(capacity: usize) -> Region {
+    fn region(capacity: usize) -> Region<'static> {
         Box::leak((0..words(capacity)).map(|_| AtomicU64::new(0)).collect())
     }
 

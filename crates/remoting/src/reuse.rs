@@ -17,9 +17,9 @@ use crate::sync::Region;
 
 /// The descriptors of a process.
 #[derive(Debug)]
-pub struct Reuse {
+pub struct Reuse<'a> {
     slots: Slots,
-    contents: Contents,
+    contents: Contents<'a>,
     /// Where [`Watch`] is, for guesses.
     iteration: AtomicU64,
     /// The epoch of the contents.
@@ -73,10 +73,10 @@ pub enum Unresolved {
     Full,
 }
 
-impl Reuse {
+impl<'a> Reuse<'a> {
     /// None yet, with room for so many descriptors, and for the contents that `table` can hold, which is zero.
     #[must_use]
-    pub fn new(slots: usize, table: Region) -> Self {
+    pub fn new(slots: usize, table: Region<'a>) -> Self {
         let (contents, writer) = Contents::new(table);
         Self {
             slots: Slots::new(slots),

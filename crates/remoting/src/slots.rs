@@ -96,12 +96,13 @@ impl Slot {
     /// before.
     #[inline]
     pub fn change<C: Content, T>(&self, rule: impl FnOnce(&mut C) -> T) -> T {
-        let before = self.words(C::LEN);
-        let mut content = C::from_words(&before);
+        let mut content = self.content();
         let answer = rule(&mut content);
-        let after = content.to_words();
-        if after != before {
-            self.put(&after[..C::LEN]);
+        let words = content.to_words();
+        let differs = |(there, word): (&AtomicU64, &u64)| there.load(Ordering::Relaxed) ^ word;
+        let changed = self.words.iter().zip(&words[..C::LEN]).map(differs).fold(0, |all, one| all | one);
+        if changed != 0 {
+            self.put(&words[..C::LEN]);
             let identity = self.identity.load(Ordering::Relaxed);
             // After the last word. An id that somebody found for a mixture is overwritten here, or refused after.
             self.identity.store(identity.wrapping_add(CHANGE) & !RESOLVED, Ordering::Release);

@@ -7,4 +7,4 @@ pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Memory that another process may have mapped too, and change at any time; so it is words that are read and
 /// written one by one, and never anything that a reference could be held to.
-pub type Region = &'static [AtomicU64];
+pub type Region<'a> = &'a [AtomicU64];

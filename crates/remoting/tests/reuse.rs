@@ -13,7 +13,7 @@ use vgpu_remoting::sync::Region;
 
 const V: Version = Version::V9;
 
-fn table(capacity: usize) -> Region {
+fn table(capacity: usize) -> Region<'static> {
     Box::leak((0..contents::words(capacity)).map(|_| AtomicU64::new(0)).collect())
 }
 

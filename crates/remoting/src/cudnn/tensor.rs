@@ -181,15 +181,18 @@ fn set_packed(version: Version, t: &mut Tensor, format: i32, data_type: i32, dim
 }
 
 /// The strides of data without gaps in `format`. Products wrap, as the library's do.
-fn packed_strides(format: i32, dims: &[i32]) -> Ints {
-    let mut strides: Ints = dims.iter().map(|_| 0).collect();
-    // From the innermost dimension to the outermost; NHWC has dimension 1 innermost.
-    let inner_first: &mut dyn Iterator<Item = usize> = match format {
-        NHWC => &mut std::iter::once(1).chain((2..dims.len()).rev()).chain(std::iter::once(0)),
-        _ => &mut (0..dims.len()).rev(),
-    };
+fn packed_strides(format: i32, dims: &[i32]) -> [i32; MAX_DIMS] {
+    let mut strides = [0; MAX_DIMS];
     let mut stride = 1_i32;
-    for i in inner_first {
+    let last = dims.len().saturating_sub(1);
+    // From the innermost dimension to the outermost; NHWC has dimension 1 innermost.
+    for step in 0..dims.len() {
+        let i = match format {
+            NHWC if step == 0 && last > 0 => 1,
+            NHWC if step < last => last + 1 - step,
+            NHWC => 0,
+            _ => last - step,
+        };
         strides[i] = stride;
         stride = stride.wrapping_mul(dims[i]);
     }
