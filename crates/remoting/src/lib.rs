@@ -6,8 +6,12 @@ pub mod cudnn;
 pub mod descriptor;
 pub mod iteration;
 pub mod predictor;
+pub mod reply;
 #[cfg(not(loom))]
 pub mod reuse;
+pub mod ring;
 pub mod slots;
 pub mod sync;
+#[cfg(not(loom))]
+pub mod sys;
 pub mod wire;
