@@ -1,6 +1,8 @@
 //! System B: GPU calls of a container, answered inside it where they can be, sent to a worker where not.
 
 pub mod api;
+#[cfg(not(loom))]
+pub mod channel;
 pub mod contents;
 pub mod cudnn;
 pub mod descriptor;

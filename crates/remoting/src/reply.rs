@@ -47,8 +47,7 @@ impl Free {
         Some(number)
     }
 
-    /// Gives a place back whose answer has come. That of a worker that is gone is not given back: it might answer
-    /// yet.
+    /// Gives a place back whose answer has come, or will never come.
     pub fn give(&mut self, number: u8) {
         self.0 |= 1 << number;
     }
@@ -58,12 +57,7 @@ impl Free {
 ///
 /// # Errors
 /// `Gone` where it is not, or the answer is none.
-pub fn wait(
-    region: Region<'_>,
-    number: u8,
-    spin: &mut Spin,
-    there: impl Fn() -> bool,
-) -> Result<Words, Gone> {
+pub fn wait(region: Region<'_>, number: u8, spin: &Spin, there: impl Fn() -> bool) -> Result<Words, Gone> {
     let place = place(region, number);
     let state = &place[0];
     let done = || state.load(Ordering::Acquire) == DONE;
@@ -122,7 +116,7 @@ mod tests {
         std::thread::scope(|scope| {
             for number in &places {
                 scope.spawn(|| {
-                    let answer = wait(region, *number, &mut Spin::default(), || true).unwrap();
+                    let answer = wait(region, *number, &Spin::default(), || true).unwrap();
                     assert_eq!(answer[..], [u64::from(*number); 3]);
                 });
             }
@@ -137,7 +131,7 @@ mod tests {
     #[test]
     fn a_worker_that_is_gone_is_an_error() {
         let region = region();
-        assert_eq!(wait(region, 0, &mut Spin::default(), || false), Err(Gone));
+        assert_eq!(wait(region, 0, &Spin::default(), || false), Err(Gone));
     }
 
     #[test]
@@ -145,7 +139,7 @@ mod tests {
         let region = region();
         region[1].store(u64::MAX, Ordering::Relaxed);
         region[0].store(DONE, Ordering::Relaxed);
-        assert_eq!(wait(region, 0, &mut Spin::default(), || true), Err(Gone));
+        assert_eq!(wait(region, 0, &Spin::default(), || true), Err(Gone));
         for number in [PLACES as u64, u64::MAX] {
             assert_eq!(answer(region, number, &Words::new()), Err(Malformed));
         }
@@ -163,7 +157,7 @@ mod loom_tests {
         loom::model(|| {
             let region: Region<'static> = Box::leak((0..PLACE).map(|_| AtomicU64::new(0)).collect());
             let worker = thread::spawn(move || answer(region, 0, &[5, 6].into_iter().collect()).unwrap());
-            let answer = wait(region, 0, &mut Spin::default(), || true).unwrap();
+            let answer = wait(region, 0, &Spin::default(), || true).unwrap();
             assert_eq!(answer[..], [5, 6]);
             worker.join().unwrap();
         });

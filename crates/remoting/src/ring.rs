@@ -212,13 +212,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Waits for a record: until there is one, or for a [`NAP`].
-    pub fn wait(&mut self) {
+    /// Waits for a record: until there is one, which it says, or for a [`NAP`].
+    pub fn wait(&mut self) -> bool {
         self.wake_writer();
         let (ring, read) = (self.ring, self.read);
         let ready = || ring.words[WRITTEN].load(Ordering::Acquire) > read;
         if self.spin.until(ready) {
-            return;
+            return true;
         }
         let sleeps = &ring.words[READER_SLEEPS];
         sleeps.store(1, Ordering::Relaxed);
@@ -227,6 +227,7 @@ impl<'a> Reader<'a> {
             futex_wait(sleeps, 1, NAP);
         }
         sleeps.store(0, Ordering::Relaxed);
+        ready()
     }
 }
 

@@ -23,12 +23,13 @@ pub const NAP: Duration = Duration::from_millis(500);
 /// Spinning that adapts: it is worth its time where the peer has a core of its own, and holds it up where not.
 #[derive(Debug)]
 pub struct Spin {
-    turns: u32,
+    /// Only ever a heuristic: nothing depends on its order with anything.
+    turns: std::sync::atomic::AtomicU32,
 }
 
 impl Default for Spin {
     fn default() -> Self {
-        Self { turns: Self::MOST / 4 }
+        Self { turns: (Self::MOST / 4).into() }
     }
 }
 
@@ -38,15 +39,16 @@ impl Spin {
     const LEAST: u32 = if cfg!(loom) { 1 } else { 4 };
 
     /// Waits a while for what `ready` tells. Did it come?
-    pub fn until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
-        for _ in 0..self.turns {
+    pub fn until(&self, mut ready: impl FnMut() -> bool) -> bool {
+        let turns = self.turns.load(Ordering::Relaxed);
+        for _ in 0..turns {
             if ready() {
-                self.turns = (self.turns * 2).min(Self::MOST);
+                self.turns.store((turns * 2).min(Self::MOST), Ordering::Relaxed);
                 return true;
             }
             std::hint::spin_loop();
         }
-        self.turns = (self.turns / 2).max(Self::LEAST);
+        self.turns.store((turns / 2).max(Self::LEAST), Ordering::Relaxed);
         ready()
     }
 }

@@ -7,11 +7,35 @@ use arrayvec::ArrayVec;
 
 use crate::descriptor::{Ints, MAX_DIMS};
 
-/// The most words of a record, and of an answer.
+/// The most words of a record, head and arguments, and of an answer.
 pub const MAX_WORDS: usize = 62;
 
 /// The words of a call or of an answer.
 pub type Words = ArrayVec<u64, MAX_WORDS>;
+
+/// The first word of a record: which function, and where its answer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Its number.
+    pub function: u16,
+    /// The place of [`crate::reply`]; none where nobody waits.
+    pub place: Option<u8>,
+}
+
+impl Head {
+    /// As a word.
+    #[inline]
+    #[must_use]
+    pub fn word(self) -> u64 {
+        u64::from(self.function) | self.place.map_or(0, |place| (1 + u64::from(place)) << 16)
+    }
+
+    /// The head that is this word.
+    #[must_use]
+    pub fn from_word(word: u64) -> Self {
+        Self { function: word as u16, place: (word >> 16).checked_sub(1).map(|place| place as u8) }
+    }
+}
 
 /// Reads what [`Value::put`] wrote, or what a hostile peer did.
 #[derive(Debug)]
@@ -140,6 +164,14 @@ mod tests {
         assert_eq!(f64::read(&mut reader), f64::MIN_POSITIVE);
         assert_eq!(u64::read(&mut reader), u64::MAX);
         assert_eq!(reader.finish(), Ok(()));
+    }
+
+    #[test]
+    fn heads_come_back_as_they_went() {
+        for place in [None, Some(0), Some(63)] {
+            let head = Head { function: 0xFFFF, place };
+            assert_eq!(Head::from_word(head.word()), head);
+        }
     }
 
     #[test]

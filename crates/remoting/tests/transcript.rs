@@ -4,9 +4,11 @@
 mod conformance;
 
 use conformance::{Answer, Call, Rules};
-use vgpu_remoting::api::Class;
+use vgpu_remoting::api::{Class, Parameter, Type};
 use vgpu_remoting::cudnn::Version;
 use vgpu_remoting::cudnn::table::Function;
+use vgpu_remoting::descriptor::MAX_DIMS;
+use vgpu_remoting::wire::MAX_WORDS;
 
 fn lines(transcript: &str) -> Vec<(Call, Answer)> {
     let lines = transcript.lines().skip(1);
@@ -53,10 +55,24 @@ fn an_array_comes_after_its_count() {
         let mut types = function.signature().arguments.iter().map(|argument| argument.r#type);
         let mut counted = false;
         types.by_ref().for_each(|r#type| match r#type {
-            vgpu_remoting::api::Type::I32 => counted = true,
-            vgpu_remoting::api::Type::Ints => assert!(counted, "{function:?}"),
+            Type::I32 => counted = true,
+            Type::Ints => assert!(counted, "{function:?}"),
             _ => {}
         });
+    }
+}
+
+#[test]
+fn every_call_and_answer_fits_into_a_record() {
+    let size = |of: &[Parameter]| {
+        of.iter().map(|one| if one.r#type == Type::Ints { 1 + MAX_DIMS } else { 1 }).sum::<usize>()
+    };
+    for function in Function::ALL {
+        let signature = function.signature();
+        assert!(
+            1 + size(signature.arguments) <= MAX_WORDS && 1 + size(signature.results) <= MAX_WORDS,
+            "{function:?}"
+        );
     }
 }
 

@@ -1,0 +1,231 @@
+//! What a client process and its worker share: a socket, over which the client hands over memory, and in that memory the
+//! ring, the answers and the table of contents. After that the socket says only one thing, by its end: the peer has
+//! died.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg, sockopt,
+};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::api;
+use crate::contents;
+use crate::reply::{self, Free};
+use crate::ring::{self, Gone, Reader, Writer};
+use crate::sync::{Region, Spin};
+use crate::sys::Shared;
+use crate::wire::{Head, Malformed, Words};
+
+/// Room for some thousand records.
+const RING: usize = ring::words(1 << 16);
+const CONTENTS: usize = contents::words(contents::CAPACITY);
+
+/// The connection of a client process to its worker, seen from either side.
+#[derive(Debug)]
+pub struct Channel {
+    memory: Shared,
+    /// Readable once the peer has died: of the worker the socket, of the client a pidfd, since a child that the
+    /// client forked may hold its socket.
+    peer: OwnedFd,
+    /// Keeps the worker's end open, for the client to see it end.
+    _socket: Option<UnixStream>,
+}
+
+impl Channel {
+    /// The client's side.
+    ///
+    /// # Errors
+    /// Of the system; `UnexpectedEof` where the worker refuses.
+    pub fn connect(socket: UnixStream) -> io::Result<Self> {
+        let memory = Shared::new(RING + reply::WORDS + CONTENTS)?;
+        let hello = api::fingerprint().to_le_bytes();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = [memory.as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        let mut ready = [0];
+        io::Read::read_exact(&mut &socket, &mut ready)?;
+        Ok(Self { memory, peer: socket.into(), _socket: None })
+    }
+
+    /// The worker's side.
+    ///
+    /// # Errors
+    /// Of the system; `InvalidData` for a client of another build, or one that does not keep to the rules.
+    pub fn accept(socket: UnixStream) -> io::Result<Self> {
+        let mut hello = [0; 8];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received =
+            recvmsg(&socket, &mut [IoSliceMut::new(&mut hello)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let fd = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let Some(fd) = fd.filter(|_| received.bytes == 8 && u64::from_le_bytes(hello) == api::fingerprint())
+        else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build"));
+        };
+        let memory = Shared::open(fd, RING + reply::WORDS + CONTENTS)?;
+        let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
+        io::Write::write_all(&mut &socket, &[1])?;
+        Ok(Self { memory, peer, _socket: Some(socket) })
+    }
+
+    /// Is the peer still there?
+    #[must_use]
+    pub fn there(&self) -> bool {
+        let mut fds = [PollFd::new(&self.peer, PollFlags::IN | PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&now)), Ok(0) | Err(_))
+    }
+
+    fn ring(&self) -> Region<'_> {
+        &self.memory.region()[..RING]
+    }
+
+    fn answers(&self) -> Region<'_> {
+        &self.memory.region()[RING..][..reply::WORDS]
+    }
+
+    /// The table of contents, see [`crate::contents`].
+    #[must_use]
+    pub fn contents(&self) -> Region<'_> {
+        &self.memory.region()[RING + reply::WORDS..]
+    }
+}
+
+/// What a client process calls its worker with, from any of its threads.
+#[derive(Debug)]
+pub struct Client<'a> {
+    channel: &'a Channel,
+    sending: Mutex<Sending<'a>>,
+    /// A place for an answer has become free.
+    freed: Condvar,
+    spin: Spin,
+    /// The worker was found gone; it stays so.
+    gone: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Sending<'a> {
+    ring: Writer<'a>,
+    free: Free,
+    records: u64,
+}
+
+/// What a client has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Records.
+    pub records: u64,
+    /// How often the worker was woken for them.
+    pub wakes: u64,
+}
+
+impl<'a> Client<'a> {
+    /// There is to be one of a channel.
+    #[must_use]
+    pub fn new(channel: &'a Channel) -> Self {
+        let sending = Sending { ring: Writer::new(channel.ring()), free: Free::default(), records: 0 };
+        Self {
+            channel,
+            sending: Mutex::new(sending),
+            freed: Condvar::new(),
+            spin: Spin::default(),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends a call that nobody waits for.
+    ///
+    /// # Errors
+    /// `Gone`, then and ever after, where the worker is not there.
+    pub fn send(&self, function: u16, arguments: &Words) -> Result<(), Gone> {
+        let mut sending = self.lock();
+        self.put(&mut sending, Head { function, place: None }, arguments)
+    }
+
+    /// Sends a call and waits for its answer.
+    ///
+    /// # Errors
+    /// As [`Client::send`]; within a second of the worker's death.
+    pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Gone> {
+        let answers = self.channel.answers();
+        let mut sending = self.lock();
+        let place = loop {
+            match sending.free.take(answers) {
+                Some(place) => break place,
+                None => sending = self.freed.wait(sending).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
+        sending.ring.flush();
+        drop(sending);
+        let answer = sent.and_then(|()| reply::wait(answers, place, &self.spin, || self.channel.there()));
+        self.gone.fetch_or(answer.is_err(), Ordering::Relaxed);
+        // Also that of a call that failed: others wait for one, and are to fail too.
+        self.lock().free.give(place);
+        self.freed.notify_one();
+        answer
+    }
+
+    /// What was sent so far.
+    pub fn sent(&self) -> Sent {
+        let sending = self.lock();
+        Sent { records: sending.records, wakes: sending.ring.wakes() }
+    }
+
+    fn put(&self, sending: &mut Sending<'_>, head: Head, arguments: &Words) -> Result<(), Gone> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(Gone);
+        }
+        let mut record = Words::new();
+        record.push(head.word());
+        record.extend(arguments.iter().copied());
+        let sent = sending.ring.send(&record, || self.channel.there());
+        self.gone.fetch_or(sent.is_err(), Ordering::Relaxed);
+        sending.records += u64::from(sent.is_ok());
+        sent
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sending<'a>> {
+        // A thread that panicked while it sent has published nothing or a whole record.
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves the calls of a client until it has died: `answer` is given the function's number, its arguments, and room for
+/// the answer.
+///
+/// # Errors
+/// `Malformed` for a record that is none, or that `answer` says is none.
+pub fn serve(
+    channel: &Channel,
+    mut answer: impl FnMut(u16, &[u64], &mut Words) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
+    let mut ring = Reader::new(channel.ring());
+    let (mut record, mut words) = (Words::new(), Words::new());
+    loop {
+        if ring.receive(&mut record)? {
+            let (head, arguments) = record.split_first().ok_or(Malformed)?;
+            let Head { function, place } = Head::from_word(*head);
+            words.clear();
+            answer(function, arguments, &mut words)?;
+            if let Some(place) = place {
+                reply::answer(channel.answers(), place.into(), &words)?;
+            }
+        } else if !ring.wait() && !channel.there() {
+            return Ok(());
+        }
+    }
+}
