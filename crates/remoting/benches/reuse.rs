@@ -1,19 +1,25 @@
 //! What a descriptor call costs. Nothing passes or fails: medians, beside the aims.
 //!
 //! A turn is create, set4d, first use, destroy, of sixteen contents one after the other, with the thread's state found
-//! as a C function finds it, in thread-local storage.
+//! as a C function finds it, in thread-local storage. Beside them what forwarding costs in the same run, to a worker on
+//! another thread.
 
 use std::cell::RefCell;
 use std::hint::black_box;
+use std::os::unix::net::UnixStream;
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::contents::{self, Id};
 use vgpu_remoting::cudnn::Version;
+use vgpu_remoting::cudnn::forwarded::Forwarded;
+use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::slots::MAX_SLOTS;
+use vgpu_remoting::wire::{Malformed, Reader};
 
 /// Fewer than the predictor takes for an iteration of its own.
 const TURNS: u32 = 50_000;
@@ -89,27 +95,77 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
+/// A worker on a thread, which answers descriptor calls as with `VGPU_REUSE=off`.
+static WORKER: LazyLock<Client<'static>> = LazyLock::new(|| {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        let channel = Channel::accept(theirs).unwrap();
+        let mut forwarded = Forwarded::new(Version::V9);
+        serve(&channel, |number, arguments, words| {
+            let function = Function::from_number(number).ok_or(Malformed)?;
+            let _ = forwarded.call(function, &mut Reader::new(arguments), words);
+            Ok(())
+        })
+    });
+    Client::new(Box::leak(Box::new(Channel::connect(ours).unwrap())))
+});
+
+/// A turn without its use, of calls that are all sent.
+fn forwarded(turns: u32, send: impl Fn(Function, &[u64])) -> f64 {
+    let start = Instant::now();
+    for i in 0..turns {
+        send(Function::cudnnCreateTensorDescriptor, &[1]);
+        let n = black_box(u64::from(1 + i % 16));
+        send(Function::cudnnSetTensor4dDescriptor, &[1, 0, 0, n, 64, 56, 56]);
+        send(Function::cudnnDestroyTensorDescriptor, &[1]);
+    }
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(turns)
+}
+
+fn sent() -> f64 {
+    let send = |function, words: &[u64]| {
+        WORKER.send(function as u16, &words.iter().copied().collect()).unwrap();
+    };
+    forwarded(TURNS / 10, send)
+}
+
+fn waited() -> f64 {
+    let call = |function, words: &[u64]| {
+        WORKER.call(function as u16, &words.iter().copied().collect()).unwrap();
+    };
+    forwarded(TURNS / 100, call)
+}
+
+/// The ring's floor: a record that is answered with nothing, and is waited for.
+fn floor() -> f64 {
+    let (words, turns) = ([0].into_iter().collect(), TURNS / 100);
+    let start = Instant::now();
+    for _ in 0..turns {
+        WORKER.call(Function::cudnnDestroyTensorDescriptor as u16, &words).unwrap();
+    }
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(turns)
+}
+
 fn main() {
     type Measure = (&'static str, &'static str, fn() -> f64);
-    let all: [Measure; 4] = [
+    let all: [Measure; 7] = [
         ("predicted", "50", predicted),
         ("known", "80", known),
         ("predicted, two threads", "50", || two(predicted)),
         ("known, two threads", "80", || two(known)),
+        ("forwarded, not waited for", "", sent),
+        ("forwarded, waited for", "", waited),
+        ("one record and its answer", "", floor),
     ];
     let mut measured = all.map(|_| Vec::new());
-    let mut shares = all.map(|_| String::new());
     for _ in 0..ROUNDS {
-        for (i, (_, _, measure)) in all.iter().enumerate() {
-            let before = REUSE.found();
-            measured[i].push(measure());
-            let after = REUSE.found();
-            let (predicted, known) = (after.predicted - before.predicted, after.known - before.known);
-            shares[i] = format!("{:.0}%", 100.0 * predicted as f64 / (predicted + known) as f64);
+        for (measured, (_, _, measure)) in measured.iter_mut().zip(all) {
+            measured.push(measure());
         }
     }
-    println!("{:<26} {:>8} {:>8} {:>10}", "create+set4d+use+destroy", "ns", "aim", "predicted");
-    for (i, (name, aim, _)) in all.iter().enumerate() {
-        println!("{name:<26} {:>8.1} {aim:>8} {:>10}", median(measured[i].clone()), shares[i]);
+    let measured = measured.map(median);
+    println!("{:<26} {:>10} {:>6} {:>10}", "create+set4d+use+destroy", "ns", "aim", "of the floor");
+    for ((name, aim, _), ns) in all.iter().zip(measured) {
+        println!("{name:<26} {ns:>10.1} {aim:>6} {:>10.3}", ns / measured[6]);
     }
 }
