@@ -4,13 +4,14 @@
 use std::sync::atomic::AtomicU64;
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
-use vgpu_remoting::contents;
+use vgpu_remoting::contents::{self, Contents, Sort};
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
 use vgpu_remoting::cudnn::filter::{self, Filter};
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{self, Status, Version};
+use vgpu_remoting::descriptor::Content;
 use vgpu_remoting::reuse::Reuse;
 use vgpu_remoting::sync::Region;
 use vgpu_remoting::wire::{Head, Malformed, Value, Words};
@@ -196,6 +197,23 @@ fn what_a_backend_does_not_have_is_not_supported() {
     answer.clear();
     worker.record(sent(Function::cudnnTransformTensor as u16), &add(1.0, 1, 1), &mut answer).unwrap();
     assert_eq!(Status::from_wire(answer[0]), Err(Status::NotSupported));
+}
+
+#[test]
+fn a_content_that_no_rule_writes_is_malformed() {
+    let table = table();
+    let (contents, mut writer) = Contents::new(table);
+    let mut diary = Diary::default();
+    let mut worker = Worker::new(table, &mut diary);
+    for (count, right) in [(0, true), (8, true), (9, false), (-1, false)] {
+        let mut tensor = Tensor::FRESH;
+        tensor.count = count;
+        let sort = Sort { kind: Tensor::KIND, version: V };
+        let (id, _) = contents.intern(&mut writer, sort, &tensor.to_words()).unwrap();
+        let result =
+            worker.record(sent(Function::cudnnAddTensor as u16), &add(1.0, id.0, id.0), &mut Words::new());
+        assert_eq!(result.is_ok(), right, "{count}");
+    }
 }
 
 #[test]

@@ -31,10 +31,9 @@ pub trait Descriptors {
 /// With reuse, a record has ids.
 impl Descriptors for Seen<'_> {
     fn content<C: Content>(&mut self, word: u64) -> std::result::Result<C, Malformed> {
-        match Seen::content(self, Id(word)) {
-            Some((sort, words)) if sort.kind == C::KIND => Ok(C::from_words(&words)),
-            _ => Err(Malformed),
-        }
+        let (_, words) =
+            Seen::content(self, Id(word)).filter(|(sort, _)| sort.kind == C::KIND).ok_or(Malformed)?;
+        Some(C::from_words(&words)).filter(Content::is_sound).ok_or(Malformed)
     }
 }
 
