@@ -41,6 +41,8 @@ lint:
 
 # All orders of what two sides do with shared memory, as far as that ends in seconds.
 LOOM = RUSTFLAGS='--cfg loom' cargo test -p vgpu-remoting --lib --locked --target-dir target/loom loom_tests
+# What descriptor reuse without a comparison comes to.
+BLIND = cargo test -p vgpu-remoting --test blind --features blind --locked
 
 # Tests that need root are marked as ignored with the reason: root runs them all, others see which were left out.
 # The test double of the driver's library is a shared object, which `cargo test` alone would not build.
@@ -50,11 +52,13 @@ test:
 	cargo build --workspace --locked
 	cargo test --workspace --locked -- --include-ignored
 	$(LOOM)
+	$(BLIND)
 else
 test:
 	cargo build --workspace --locked
 	cargo test --workspace --locked
 	$(LOOM)
+	$(BLIND)
 	@echo 'Left out, because they need root:'
 	@cargo test --workspace --locked --quiet -- --ignored --list --format terse 2>/dev/null | grep ': test$$'
 endif
