@@ -4,10 +4,17 @@ mod cache;
 pub mod cgroup_v1;
 pub mod cgroup_v2;
 pub mod child;
+mod compat;
+mod detached;
+mod dev;
+mod etc;
 mod files;
 pub mod live;
 pub mod mounts;
-mod tmpfs;
+mod musl;
+mod place;
+mod procfs;
+mod sockets;
 
 use std::os::fd::AsFd;
 

@@ -1,11 +1,11 @@
 //! A simulated GPU host, and containers on it under every runtime.
 //!
 //! ```text
-//! Host (host.rs)             driver root (files: driver.rs), pool file and state in a directory of its own
+//! Host (host.rs)             driver root (files: driver.rs; MIG: mig.rs), pool file and state in a directory of its own
 //!   └ View (view.rs)         private mount namespace: cgroup layout, /run, /dev/shm
 //!       └ Running (command.rs)   a program in it, with a deadline and its output
 //! Container (container.rs)   one container: create, start, run, exec, state, kill, delete
-//!   ├ Rootfs (rootfs.rs)     a busybox tree
+//!   ├ Rootfs (rootfs.rs)     a busybox tree; image.rs makes a distribution's of it
 //!   ├ bundle.rs              its config.json
 //!   └ Runtime (runtime.rs)   the command lines of runc, crun, podman and containerd
 //! ```
@@ -31,10 +31,12 @@ pub mod container;
 pub mod driver;
 pub mod halted;
 pub mod host;
+pub mod image;
 pub mod leases;
 #[path = "../ldcache/library.rs"]
 pub mod library;
 pub mod meddler;
+pub mod mig;
 pub mod parked;
 pub mod probe;
 pub mod rootfs;
