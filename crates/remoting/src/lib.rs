@@ -19,10 +19,12 @@ pub mod api;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod contents;
+pub mod cpu;
 pub mod cudnn;
 pub mod descriptor;
 pub mod iteration;
 pub mod memo;
+pub mod memory;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]

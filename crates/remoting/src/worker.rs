@@ -41,6 +41,11 @@ impl<'a, B: Backend> Worker<'a, B> {
         Self { descriptors: Descriptors::Forwarded(Forwarded::new(version)), backend, kept: Ok(()) }
     }
 
+    /// The backend, of a client that is no longer served.
+    pub fn into_backend(self) -> B {
+        self.backend
+    }
+
     /// Does what a record says. The first word of the answer is [`Status::to_wire`]; results come after it.
     ///
     /// # Errors
