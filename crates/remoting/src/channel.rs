@@ -21,14 +21,16 @@ use crate::contents;
 use crate::cudnn::backend::Backend;
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
+use crate::staging;
 use crate::sync::{Region, Spin};
 use crate::sys::Shared;
 use crate::wire::{Head, Malformed, Words};
-use crate::worker::Worker;
+use crate::worker::{Device, Worker};
 
 /// Room for some thousand records.
 const RING: usize = ring::words(1 << 16);
 const CONTENTS: usize = contents::words(contents::CAPACITY);
+const ALL: usize = RING + reply::WORDS + CONTENTS + staging::WORDS;
 
 /// The connection of a client process to its worker, seen from either side.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl Channel {
     /// # Errors
     /// Of the system; `UnexpectedEof` where the worker refuses.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
-        let memory = Shared::new(RING + reply::WORDS + CONTENTS)?;
+        let memory = Shared::new(ALL)?;
         let hello = api::fingerprint().to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -77,7 +79,7 @@ impl Channel {
         else {
             return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build"));
         };
-        let memory = Shared::open(fd, RING + reply::WORDS + CONTENTS)?;
+        let memory = Shared::open(fd, ALL)?;
         let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
         io::Write::write_all(&mut &socket, &[1])?;
         Ok(Self { memory, peer, _socket: Some(socket) })
@@ -102,7 +104,13 @@ impl Channel {
     /// The table of contents, see [`crate::contents`].
     #[must_use]
     pub fn contents(&self) -> Region<'_> {
-        &self.memory.region()[RING + reply::WORDS..]
+        &self.memory.region()[RING + reply::WORDS..][..CONTENTS]
+    }
+
+    /// The memory for what is copied to and from the device, see [`crate::staging`].
+    #[must_use]
+    pub fn staging(&self) -> Region<'_> {
+        &self.memory.region()[RING + reply::WORDS + CONTENTS..]
     }
 }
 
@@ -230,6 +238,12 @@ impl<'a> Client<'a> {
         self.freed.notify_one();
     }
 
+    /// The channel that it sends through.
+    #[must_use]
+    pub fn channel(&self) -> &'a Channel {
+        self.channel
+    }
+
     /// What was sent so far.
     pub fn sent(&self) -> Sent {
         let sending = self.lock();
@@ -259,7 +273,7 @@ impl<'a> Client<'a> {
 ///
 /// # Errors
 /// `Malformed` where it does not keep to the rules.
-pub fn serve<B: Backend>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
+pub fn serve<B: Backend + Device>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
     let mut ring = Reader::new(channel.ring());
     let (mut record, mut answer) = (Words::new(), Words::new());
     loop {

@@ -17,6 +17,7 @@ use crate::cudnn::pooling::Pooling;
 use crate::cudnn::tensor::Tensor;
 use crate::cudnn::{FLOAT, NCHW, NHWC, Result, Status};
 use crate::memory::Memory;
+use crate::worker::Device;
 
 /// Computes on the CPU, for one client.
 #[derive(Debug)]
@@ -51,6 +52,20 @@ impl Cpu {
         }
         let output = self.memory.range(output.1, output.0.span())?;
         Ok(arena::write(self.memory.numbers(), ranges, output, compute)?)
+    }
+}
+
+impl Device for Cpu {
+    fn allocate(&mut self, bytes: u64) -> Option<u64> {
+        self.memory.allocate(bytes)
+    }
+
+    fn free(&mut self, address: u64) -> bool {
+        self.memory.free(address)
+    }
+
+    fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8]> {
+        self.memory.bytes(address, len)
     }
 }
 

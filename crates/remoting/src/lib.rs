@@ -22,6 +22,8 @@ pub mod contents;
 pub mod cpu;
 pub mod cudnn;
 pub mod descriptor;
+#[cfg(not(loom))]
+pub mod device;
 pub mod iteration;
 pub mod memo;
 pub mod memory;
@@ -33,6 +35,7 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod session;
 pub mod slots;
+pub mod staging;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use zerocopy::IntoBytes;
+
 use crate::cudnn::{Result, Status};
 
 /// What an allocation begins at a multiple of, and is rounded up to, in bytes; as with CUDA.
@@ -67,6 +69,17 @@ impl Memory {
         range().ok_or(Status::ExecutionFailed)
     }
 
+    /// So many bytes at an address.
+    ///
+    /// # Errors
+    /// As [`Memory::range`].
+    pub fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8]> {
+        let number = address % size_of::<f32>() as u64;
+        let whole = (number as usize).checked_add(len).ok_or(Status::ExecutionFailed)?;
+        let range = self.range(address - number, whole.div_ceil(size_of::<f32>()))?;
+        Ok(&mut self.numbers[range].as_mut_bytes()[number as usize..whole])
+    }
+
     /// All of it, allocated or not.
     pub fn numbers(&mut self) -> &mut [f32] {
         &mut self.numbers
@@ -101,6 +114,18 @@ mod tests {
         }
         assert!(memory.free(a) && !memory.free(a) && !memory.free(b + 4));
         assert_eq!(memory.range(a, 1), Err(Status::ExecutionFailed), "freed");
+    }
+
+    #[test]
+    fn bytes_may_begin_and_end_within_a_number() {
+        let mut memory = Memory::new(BASE, 1024);
+        let a = memory.allocate(512).unwrap();
+        memory.bytes(a + 3, 6).unwrap().copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        assert_eq!(memory.bytes(a, 10), Ok(&mut [0, 0, 0, 1, 2, 3, 4, 5, 6, 0][..]));
+        assert_eq!(memory.bytes(a + 511, 1).map(|bytes| bytes.len()), Ok(1));
+        for (address, len) in [(a + 511, 2), (a - 1, 1), (a, 1 << 40)] {
+            assert_eq!(memory.bytes(address, len), Err(Status::ExecutionFailed));
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::ring::Gone;
 use vgpu_remoting::wire::Words;
-use vgpu_remoting::worker::{SYNCHRONISE, Worker};
+use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
 
 /// Is never answered, of tensors that there are.
 const HANG: u16 = Function::cudnnAddTensor as u16;
@@ -72,6 +72,8 @@ impl Drop for Process {
 
 /// Hangs in a compute.
 struct Hanging;
+
+impl Device for Hanging {}
 
 impl Backend for Hanging {
     fn cudnnAddTensor(

@@ -18,7 +18,6 @@ use vgpu_remoting::descriptor::Content;
 use vgpu_remoting::memory::Memory;
 use vgpu_remoting::reuse::Reuse;
 use vgpu_remoting::session::{Mode, Session};
-use vgpu_remoting::wire::Words;
 use vgpu_remoting::worker::Worker;
 
 const V: Version = Version::V9;
@@ -172,29 +171,79 @@ fn what_it_cannot_do_it_says() {
     assert_eq!(add(hostile), Err(Status::NotSupported));
 }
 
-/// Trains one filter for some steps, with a batch that changes, and descriptors made anew for each layer. Its weights,
-/// as bits.
-fn trained(mode: Mode) -> Vec<u32> {
-    const STEP: Scalar = Scalar(-0.01);
+/// A session in this mode with a worker that has so much device memory.
+fn session(mode: Mode, bytes: u64) -> Session<'static> {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut memory = Memory::new(BASE, 1 << 16);
-    let [x, w, y, dw] = [0; 4].map(|_| memory.allocate(4 * 512).unwrap());
-    let fill = |i: usize| ((i * 37 % 101) as f32 - 50.0) / 50.0;
-    (0..512).for_each(|i| memory.numbers()[i] = fill(i));
-    let weights = memory.range(w, 18).unwrap();
-    weights.clone().for_each(|i| memory.numbers()[i] = fill(i + 7));
-    let worker = std::thread::spawn(move || {
+    std::thread::spawn(move || {
         let channel = Channel::accept(theirs).unwrap();
-        let cpu = Cpu::new(memory);
-        let mut worker = match mode {
+        let cpu = Cpu::new(Memory::new(BASE, bytes));
+        let worker = match mode {
             Mode::Reuse => Worker::new(channel.contents(), cpu),
             _ => Worker::forwarded(V, cpu),
         };
-        let _ = serve(&channel, &mut worker);
-        worker.into_backend()
+        serve(&channel, &mut worker.staging(channel.staging()))
     });
-    let channel = Channel::connect(ours).unwrap();
-    let session = Session::new(mode, Reuse::new(64, channel.contents()), Client::new(&channel));
+    let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
+    Session::new(mode, Reuse::new(64, channel.contents()), Client::new(channel))
+}
+
+#[test]
+fn bytes_come_back_from_the_device_as_they_went() {
+    let session = session(Mode::Reuse, 8 << 20);
+    let address = session.allocate(4 << 20).unwrap();
+    // More than goes through the staging memory at a time, and at no number's beginning.
+    let bytes: Vec<u8> =
+        (0..(3 << 20) + 5).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    session.copy_in(address + 3, &bytes).unwrap();
+    let mut back = vec![0; bytes.len() + 2];
+    session.copy_out(&mut back, address + 2).unwrap();
+    assert!(back[0] == 0 && back[1..=bytes.len()] == bytes && back[bytes.len() + 1] == 0);
+}
+
+#[test]
+fn device_memory_is_bounded_and_only_the_clients() {
+    let session = session(Mode::Reuse, 1 << 20);
+    let address = session.allocate(1 << 19).unwrap();
+    assert_eq!(session.allocate((1 << 19) + 1), Err(Status::AllocFailed));
+    let beyond = [address - 1, address + (1 << 19) - 3, 0, u64::MAX - 2];
+    for address in beyond {
+        assert_eq!(session.copy_in(address, &[1; 4]), Err(Status::ExecutionFailed), "{address:#x}");
+        assert_eq!(session.copy_out(&mut [0; 4], address), Err(Status::ExecutionFailed), "{address:#x}");
+    }
+    assert_eq!(session.free(address + 512), Err(Status::BadParam));
+    assert_eq!(session.free(address), Ok(()));
+    assert_eq!(session.copy_in(address, &[1; 4]), Err(Status::ExecutionFailed), "freed");
+    assert_eq!(session.synchronise(), Ok(()), "all of that was said to the client");
+}
+
+#[test]
+fn threads_copy_side_by_side() {
+    let session = session(Mode::Reuse, 8 << 20);
+    std::thread::scope(|scope| {
+        for number in 0..4_u8 {
+            let session = &session;
+            scope.spawn(move || {
+                let (bytes, mut back) = (vec![number; 1_500_000], vec![0; 1_500_000]);
+                let address = session.allocate(bytes.len() as u64).unwrap();
+                session.copy_in(address, &bytes).unwrap();
+                session.copy_out(&mut back, address).unwrap();
+                assert!(back == bytes);
+                session.free(address).unwrap();
+            });
+        }
+    });
+}
+
+/// Trains one filter for some steps, with a batch that changes, and descriptors made anew for each layer. Its weights.
+fn trained(mode: Mode) -> Vec<u8> {
+    const STEP: Scalar = Scalar(-0.01);
+    let session = session(mode, 1 << 16);
+    let numbers = |of: std::ops::Range<i32>| -> Vec<u8> {
+        of.flat_map(|i| ((i * 37 % 101 - 50) as f32 / 50.0).to_le_bytes()).collect()
+    };
+    let [x, w, y, dw] = [256, 18, 288, 18].map(|count| session.allocate(4 * count).unwrap());
+    session.copy_in(x, &numbers(0..256)).unwrap();
+    session.copy_in(w, &numbers(7..25)).unwrap();
     let t = &mut session.enter();
     for step in 0..30 {
         let n = if step % 5 == 4 { 2 } else { 4 };
@@ -259,11 +308,9 @@ fn trained(mode: Mode) -> Vec<u32> {
         })();
         assert_eq!(result, Ok(()), "{step}");
     }
-    session.synchronise().unwrap();
-    // No function has this number: the worker ends serving.
-    session.client().call(0x7FFF, &Words::new()).unwrap_err();
-    let mut cpu = worker.join().unwrap();
-    cpu.memory().numbers()[weights].iter().map(|weight| weight.to_bits()).collect()
+    let mut weights = vec![0; 4 * 18];
+    session.copy_out(&mut weights, w).unwrap();
+    weights
 }
 
 #[test]
@@ -271,6 +318,7 @@ fn trained_weights_are_the_same_bit_for_bit_in_each_mode() {
     let [reused, forwarded, waited] = [Mode::Reuse, Mode::Forward, Mode::ForwardAndWait].map(trained);
     assert_eq!(reused, forwarded);
     assert_eq!(reused, waited);
-    let finite = reused.iter().all(|bits| f32::from_bits(*bits).is_finite());
-    assert!(finite && reused.iter().any(|bits| *bits != reused[0]), "{reused:?}");
+    let weights: Vec<f32> =
+        reused.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+    assert!(weights.iter().all(|weight| weight.is_finite() && weight.abs() < 1.0), "{weights:?}");
 }

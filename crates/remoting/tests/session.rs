@@ -16,7 +16,7 @@ use vgpu_remoting::reuse::{Found, Reuse, Thread};
 use vgpu_remoting::ring::Gone;
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::wire::{Malformed, Words};
-use vgpu_remoting::worker::Worker;
+use vgpu_remoting::worker::{Device, Worker};
 
 const V: Version = Version::V9;
 const HANDLE: Handle = Handle(1);
@@ -26,6 +26,8 @@ const ZERO: Scalar = Scalar(0.0);
 /// Writes down what it is asked to do. Activation mode 6 is beyond it.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Device for Diary {}
 
 impl Backend for Diary {
     fn cudnnActivationForward(
