@@ -23,11 +23,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// So many bytes, from `base` on, which is a multiple of 512. The system gives them as they are first used.
+    /// At these addresses, from a multiple of 512 on. The system gives the memory as it is first used.
     #[must_use]
-    pub fn new(base: u64, bytes: u64) -> Self {
-        let grains = bytes / GRAIN * GRAIN;
-        Self { base, live: BTreeMap::new(), numbers: vec![0.0; grains as usize / size_of::<f32>()] }
+    pub fn new(addresses: Range<u64>) -> Self {
+        let grains = addresses.end.saturating_sub(addresses.start) / GRAIN * GRAIN;
+        let numbers = vec![0.0; grains as usize / size_of::<f32>()];
+        Self { base: addresses.start, live: BTreeMap::new(), numbers }
     }
 
     /// The address of so many bytes; none where there is no room, or nothing is asked for.
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_range_is_in_one_allocation_or_none() {
-        let mut memory = Memory::new(BASE, 4096);
+        let mut memory = Memory::new(BASE..BASE + 4096);
         let [a, b] = [1000, 512].map(|bytes| memory.allocate(bytes).unwrap());
         assert_eq!((a, b), (BASE, BASE + 1024));
         assert_eq!(memory.range(a, 256), Ok(0..256));
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn bytes_may_begin_and_end_within_a_number() {
-        let mut memory = Memory::new(BASE, 1024);
+        let mut memory = Memory::new(BASE..BASE + 1024);
         let a = memory.allocate(512).unwrap();
         memory.bytes(a + 3, 6).unwrap().copy_from_slice(&[1, 2, 3, 4, 5, 6]);
         assert_eq!(memory.bytes(a, 10), Ok(&mut [0, 0, 0, 1, 2, 3, 4, 5, 6, 0][..]));
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_is_given_again_and_there_is_no_more_than_there_is() {
-        let mut memory = Memory::new(BASE, 4096);
+        let mut memory = Memory::new(BASE..BASE + 4096);
         let all: Vec<u64> = std::iter::from_fn(|| memory.allocate(1)).collect();
         assert_eq!(all.len(), 8);
         memory.free(all[2]);

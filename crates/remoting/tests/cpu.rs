@@ -3,6 +3,7 @@
 #![cfg(not(any(loom, feature = "blind")))]
 
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::channel::{Channel, Client, serve};
@@ -65,7 +66,7 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        Self { cpu: Cpu::new(Memory::new(BASE, 1 << 16)) }
+        Self { cpu: Cpu::new(Memory::new(BASE..BASE + (1 << 16))) }
     }
 
     fn put(&mut self, numbers: &[f32]) -> u64 {
@@ -173,10 +174,13 @@ fn what_it_cannot_do_it_says() {
 
 /// A session in this mode with a worker that has so much device memory.
 fn session(mode: Mode, bytes: u64) -> Session<'static> {
+    // The sessions of this process are not to be at the same addresses.
+    static NEXT: AtomicU64 = AtomicU64::new(0x2000_0000_0000);
+    let start = NEXT.fetch_add(1 << 32, Ordering::Relaxed);
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {
-        let channel = Channel::accept(theirs).unwrap();
-        let cpu = Cpu::new(Memory::new(BASE, bytes));
+        let channel = Channel::accept(theirs, start..start + bytes).unwrap();
+        let cpu = Cpu::new(Memory::new(channel.device()));
         let worker = match mode {
             Mode::Reuse => Worker::new(channel.contents(), cpu),
             _ => Worker::forwarded(V, cpu),
@@ -204,6 +208,7 @@ fn bytes_come_back_from_the_device_as_they_went() {
 fn device_memory_is_bounded_and_only_the_clients() {
     let session = session(Mode::Reuse, 1 << 20);
     let address = session.allocate(1 << 19).unwrap();
+    assert!(session.client().channel().device().contains(&address));
     assert_eq!(session.allocate((1 << 19) + 1), Err(Status::AllocFailed));
     let beyond = [address - 1, address + (1 << 19) - 3, 0, u64::MAX - 2];
     for address in beyond {

@@ -72,7 +72,7 @@ fn session(mode: Mode, room: usize) -> (Session<'static>, JoinHandle<Result<(), 
     let diary = Diary::default();
     let backend = diary.clone();
     let worker = std::thread::spawn(move || {
-        let channel = Channel::accept(theirs).unwrap();
+        let channel = Channel::accept(theirs, 0..0).unwrap();
         let mut worker = match mode {
             Mode::Reuse => Worker::new(&channel.contents()[..contents::words(room)], backend),
             _ => Worker::forwarded(V, backend),
