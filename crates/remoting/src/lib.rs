@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Pure: [`cudnn`] (contents and rules), [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
-//! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`]. The kernel: `channel`,
-//! and `sys`, which has all `unsafe`.
+//! [`iteration`], [`memo`], [`memory`], [`cpu`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`],
+//! [`staging`]. The system: `channel`, and `sys`, which has all `unsafe`.
 
 pub mod api;
 #[cfg(not(loom))]
