@@ -1,0 +1,220 @@
+//! What the tables of API functions are made of. Touches nothing.
+//!
+//! There is one table for each library, a macro such as [`crate::cudnn_functions`]: it hands its rows to another
+//! macro, which makes of them what it is for. Signatures and the worker's dispatch are made here in this crate, C
+//! functions in the client, export lists in the facades. A row reads
+//!
+//! ```text
+//! class cudnnName(argument: Type, …) -> (result: Type, …) = rule;
+//! ```
+//!
+//! in the order of the C function's parameters: first those that it reads, then those where it writes. An array
+//! ([`Ints`]) has as many elements as the `i32` before it says. A row and its rule are all that a further
+//! descriptor function takes; a row and a method of [`crate::cudnn::backend::Backend`], whose declaration is made of
+//! the row, all that a further compute takes.
+
+use crate::cudnn;
+use crate::descriptor::{Content, Ints, Kind};
+
+/// What a function does, and so where it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Makes a descriptor: answered in the container.
+    Create,
+    /// Changes its first argument, a descriptor: answered in the container.
+    Set,
+    /// Computes its results from descriptors and numbers: answered in the container.
+    Get,
+    /// Ends a descriptor: answered in the container.
+    Destroy,
+    /// Computes a layer's output: sent to the worker, with the ids of its descriptors' contents.
+    Forward,
+    /// Computes a gradient: sent likewise.
+    Backward,
+    /// Computes something that may be of either pass: sent likewise.
+    Compute,
+}
+
+impl Class {
+    /// Is it sent to the worker in any case?
+    #[must_use]
+    pub fn computes(self) -> bool {
+        matches!(self, Self::Forward | Self::Backward | Self::Compute)
+    }
+}
+
+/// What a parameter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    /// `int`, or an enumeration.
+    I32,
+    /// `size_t`, `unsigned long long`, or a device pointer that is only kept.
+    U64,
+    /// `float`
+    F32,
+    /// `double`
+    F64,
+    /// An array of `int`.
+    Ints,
+    /// A descriptor.
+    Descriptor(Kind),
+    /// `cudnnHandle_t`
+    Handle,
+    /// A factor, of `float`, or of `double` where the tensors are.
+    Scalar,
+    /// Device memory that is read.
+    Read,
+    /// Device memory that is written.
+    Write,
+    /// Device memory that is written, and read where the factor before it is not 0.
+    Update,
+}
+
+/// A type that stands in a row.
+pub trait Typed {
+    /// What it is in C.
+    const TYPE: Type;
+}
+
+impl Typed for i32 {
+    const TYPE: Type = Type::I32;
+}
+impl Typed for u64 {
+    const TYPE: Type = Type::U64;
+}
+impl Typed for f32 {
+    const TYPE: Type = Type::F32;
+}
+impl Typed for f64 {
+    const TYPE: Type = Type::F64;
+}
+impl Typed for Ints {
+    const TYPE: Type = Type::Ints;
+}
+impl<C: Content> Typed for C {
+    const TYPE: Type = Type::Descriptor(C::KIND);
+}
+
+/// One that may be NULL; the rule says what comes then. Elsewhere that is `BadParam`, and nothing is written.
+impl<C: Content> Typed for Option<C> {
+    const TYPE: Type = Type::Descriptor(C::KIND);
+}
+
+/// A `cudnnHandle_t` that was checked: not NULL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(pub u64);
+
+impl Typed for Handle {
+    const TYPE: Type = Type::Handle;
+}
+
+/// A factor, as the widest type that it can have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scalar(pub f64);
+
+impl Typed for Scalar {
+    const TYPE: Type = Type::Scalar;
+}
+
+/// Device memory that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read(pub u64);
+
+impl Typed for Read {
+    const TYPE: Type = Type::Read;
+}
+
+/// Device memory that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write(pub u64);
+
+impl Typed for Write {
+    const TYPE: Type = Type::Write;
+}
+
+/// Device memory that is written, and read where the factor before it is not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Update(pub u64);
+
+impl Typed for Update {
+    const TYPE: Type = Type::Update;
+}
+
+/// A parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name in the row.
+    pub name: &'static str,
+    /// What it is; of a result, what it points to.
+    pub r#type: Type,
+}
+
+/// A row, as data.
+#[derive(Clone, Copy, Debug)]
+pub struct Signature {
+    /// The C function's name.
+    pub name: &'static str,
+    /// What it does.
+    pub class: Class,
+    /// What it reads.
+    pub arguments: &'static [Parameter],
+    /// What it writes through pointers; they come after the arguments.
+    pub results: &'static [Parameter],
+}
+
+impl Signature {
+    /// The descriptors that it reads.
+    pub fn reads(&self) -> impl Iterator<Item = Kind> {
+        let skip = usize::from(matches!(self.class, Class::Set | Class::Destroy));
+        self.arguments.iter().skip(skip).filter_map(descriptor)
+    }
+
+    /// The descriptor that it makes, changes or ends.
+    #[must_use]
+    pub fn writes(&self) -> Option<Kind> {
+        match self.class {
+            Class::Create => self.results.first().and_then(descriptor),
+            Class::Set | Class::Destroy => self.arguments.first().and_then(descriptor),
+            Class::Get | Class::Forward | Class::Backward | Class::Compute => None,
+        }
+    }
+}
+
+impl Signature {
+    /// Where a compute with these words writes its output.
+    #[must_use]
+    pub fn output(&self, words: &[u64]) -> Option<u64> {
+        // What is blended is the output; else the first that is written, before any scratch space.
+        let mut blended = self.pointers(words, Type::Update);
+        blended.next_back().or_else(|| self.pointers(words, Type::Write).next())
+    }
+
+    /// What a compute with these words reads.
+    pub fn inputs(&self, words: &[u64]) -> impl Iterator<Item = u64> {
+        self.pointers(words, Type::Read)
+    }
+
+    fn pointers(&self, words: &[u64], of: Type) -> impl DoubleEndedIterator<Item = u64> {
+        let parameters = self.arguments.iter().zip(words);
+        parameters.filter(move |(parameter, _)| parameter.r#type == of).map(|(_, word)| *word)
+    }
+}
+
+fn descriptor(parameter: &Parameter) -> Option<Kind> {
+    match parameter.r#type {
+        Type::Descriptor(kind) => Some(kind),
+        _ => None,
+    }
+}
+
+/// All functions of all tables.
+pub fn all() -> impl Iterator<Item = &'static Signature> {
+    cudnn::table::SIGNATURES.iter()
+}
+
+/// A number for the rows and their order, by which client and worker know that they are of the same build.
+#[must_use]
+pub fn fingerprint() -> u64 {
+    let bytes = all().flat_map(|signature| signature.name.bytes().chain([0]));
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}

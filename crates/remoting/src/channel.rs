@@ -1,0 +1,307 @@
+//! What a client process and its worker share: a socket, over which the client hands over memory, and in that memory the
+//! ring, the answers and the table of contents. After that the socket says only one thing, by its end: the peer has
+//! died.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg, sockopt,
+};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use crate::api;
+use crate::contents;
+use crate::cudnn::backend::Backend;
+use crate::reply::{self, Free};
+use crate::ring::{self, Gone, Reader, Writer};
+use crate::staging;
+use crate::sync::{Region, Spin};
+use crate::sys::{Reserved, Shared};
+use crate::wire::{Head, Malformed, Words};
+use crate::worker::{Device, Worker};
+
+/// Room for some thousand records.
+const RING: usize = ring::words(1 << 16);
+const CONTENTS: usize = contents::words(contents::CAPACITY);
+const ALL: usize = RING + reply::WORDS + CONTENTS + staging::WORDS;
+
+/// The connection of a client process to its worker, seen from either side.
+#[derive(Debug)]
+pub struct Channel {
+    memory: Shared,
+    /// Readable once the peer has died: of the worker the socket, of the client a pidfd, since a child that the
+    /// client forked may hold its socket.
+    peer: OwnedFd,
+    /// Keeps the worker's end open, for the client to see it end.
+    _socket: Option<UnixStream>,
+    /// The addresses of device memory, which are the same on both sides.
+    device: Range<u64>,
+    /// Keeps the client from having anything there.
+    _reserved: Option<Reserved>,
+}
+
+impl Channel {
+    /// The client's side.
+    ///
+    /// # Errors
+    /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
+    /// worker refuses.
+    pub fn connect(socket: UnixStream) -> io::Result<Self> {
+        let memory = Shared::new(ALL)?;
+        let hello = api::fingerprint().to_le_bytes();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = [memory.as_fd()];
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        let mut ready = [0; 16];
+        io::Read::read_exact(&mut &socket, &mut ready)?;
+        let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
+        let reserved = if start == end { None } else { Some(Reserved::new(start..end)?) };
+        Ok(Self { memory, peer: socket.into(), _socket: None, device: start..end, _reserved: reserved })
+    }
+
+    /// The worker's side, with these addresses of device memory for the client.
+    ///
+    /// # Errors
+    /// Of the system; `InvalidData` for a client of another build, or one that does not keep to the rules.
+    pub fn accept(socket: UnixStream, device: Range<u64>) -> io::Result<Self> {
+        let mut hello = [0; 8];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let received =
+            recvmsg(&socket, &mut [IoSliceMut::new(&mut hello)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        let fd = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+            _ => None,
+        });
+        let Some(fd) = fd.filter(|_| received.bytes == 8 && u64::from_le_bytes(hello) == api::fingerprint())
+        else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build"));
+        };
+        let memory = Shared::open(fd, ALL)?;
+        let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
+        let ready = [device.start.to_le_bytes(), device.end.to_le_bytes()];
+        io::Write::write_all(&mut &socket, ready.as_flattened())?;
+        Ok(Self { memory, peer, _socket: Some(socket), device, _reserved: None })
+    }
+
+    /// Is the peer still there?
+    #[must_use]
+    pub fn there(&self) -> bool {
+        let mut fds = [PollFd::new(&self.peer, PollFlags::IN | PollFlags::RDHUP)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&now)), Ok(0) | Err(_))
+    }
+
+    /// The addresses of device memory.
+    #[must_use]
+    pub fn device(&self) -> Range<u64> {
+        self.device.clone()
+    }
+
+    fn ring(&self) -> Region<'_> {
+        &self.memory.region()[..RING]
+    }
+
+    fn answers(&self) -> Region<'_> {
+        &self.memory.region()[RING..][..reply::WORDS]
+    }
+
+    /// The table of contents, see [`crate::contents`].
+    #[must_use]
+    pub fn contents(&self) -> Region<'_> {
+        &self.memory.region()[RING + reply::WORDS..][..CONTENTS]
+    }
+
+    /// The memory for what is copied to and from the device, see [`crate::staging`].
+    #[must_use]
+    pub fn staging(&self) -> Region<'_> {
+        &self.memory.region()[RING + reply::WORDS + CONTENTS..]
+    }
+}
+
+/// What a client process calls its worker with, from any of its threads.
+#[derive(Debug)]
+pub struct Client<'a> {
+    channel: &'a Channel,
+    sending: Mutex<Sending<'a>>,
+    /// A place for an answer has become free.
+    freed: Condvar,
+    spin: Spin,
+    /// The worker was found gone; it stays so.
+    gone: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Sending<'a> {
+    ring: Writer<'a>,
+    free: Free,
+    records: u64,
+}
+
+/// What a client has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Records.
+    pub records: u64,
+    /// How often the worker was woken for them.
+    pub wakes: u64,
+}
+
+impl<'a> Client<'a> {
+    /// There is to be one of a channel.
+    #[must_use]
+    pub fn new(channel: &'a Channel) -> Self {
+        let sending = Sending { ring: Writer::new(channel.ring()), free: Free::default(), records: 0 };
+        Self {
+            channel,
+            sending: Mutex::new(sending),
+            freed: Condvar::new(),
+            spin: Spin::default(),
+            gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Sends a call that nobody waits for.
+    ///
+    /// # Errors
+    /// `Gone`, then and ever after, where the worker is not there.
+    pub fn send(&self, function: u16, arguments: &Words) -> Result<(), Gone> {
+        self.send_if(|| true, function, arguments).unwrap_or(Ok(()))
+    }
+
+    /// Sends a call and waits for its answer.
+    ///
+    /// # Errors
+    /// As [`Client::send`]; within a second of the worker's death.
+    pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Gone> {
+        self.call_if(|| true, function, arguments).unwrap_or(Err(Gone))
+    }
+
+    /// As [`Client::send`], if what is sent is still right when the lock is held; else none.
+    pub fn send_if(
+        &self,
+        right: impl FnOnce() -> bool,
+        function: u16,
+        arguments: &Words,
+    ) -> Option<Result<(), Gone>> {
+        let mut sending = self.lock();
+        right().then(|| self.put(&mut sending, Head { function, place: None }, arguments))
+    }
+
+    /// As [`Client::call`], if what is sent is still right when the lock is held; else none.
+    pub fn call_if(
+        &self,
+        right: impl FnOnce() -> bool,
+        function: u16,
+        arguments: &Words,
+    ) -> Option<Result<Words, Gone>> {
+        let (mut sending, place) = self.lock_with_place();
+        if !right() {
+            self.give(&mut sending, place);
+            return None;
+        }
+        let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
+        sending.ring.flush();
+        drop(sending);
+        let answer = sent.and_then(|()| self.wait(place));
+        self.give(&mut self.lock(), place);
+        Some(answer)
+    }
+
+    /// Sends a call, waits for its answer, and does `then` before anybody sends anything more.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Gone> {
+        let (mut sending, place) = self.lock_with_place();
+        let sent = self.put(&mut sending, Head { function, place: Some(place) }, &Words::new());
+        sending.ring.flush();
+        let answer = sent.and_then(|()| self.wait(place));
+        self.give(&mut sending, place);
+        answer.map(|_| then())
+    }
+
+    fn lock_with_place(&self) -> (MutexGuard<'_, Sending<'a>>, u8) {
+        let mut sending = self.lock();
+        loop {
+            match sending.free.take(self.channel.answers()) {
+                Some(place) => return (sending, place),
+                None => sending = self.freed.wait(sending).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn wait(&self, place: u8) -> Result<Words, Gone> {
+        let answer = reply::wait(self.channel.answers(), place, &self.spin, || self.channel.there());
+        self.gone.fetch_or(answer.is_err(), Ordering::Relaxed);
+        answer
+    }
+
+    /// Also after a call that failed: others wait for a place, and are to fail too.
+    fn give(&self, sending: &mut Sending<'_>, place: u8) {
+        sending.free.give(place);
+        self.freed.notify_one();
+    }
+
+    /// The channel that it sends through.
+    #[must_use]
+    pub fn channel(&self) -> &'a Channel {
+        self.channel
+    }
+
+    /// What was sent so far.
+    pub fn sent(&self) -> Sent {
+        let sending = self.lock();
+        Sent { records: sending.records, wakes: sending.ring.wakes() }
+    }
+
+    fn put(&self, sending: &mut Sending<'_>, head: Head, arguments: &Words) -> Result<(), Gone> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(Gone);
+        }
+        let mut record = Words::new();
+        record.push(head.word());
+        record.extend(arguments.iter().copied());
+        let sent = sending.ring.send(&record, || self.channel.there());
+        self.gone.fetch_or(sent.is_err(), Ordering::Relaxed);
+        sending.records += u64::from(sent.is_ok());
+        sent
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Sending<'a>> {
+        // A thread that panicked while it sent has published nothing or a whole record.
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves the calls of a client until it has died.
+///
+/// # Errors
+/// `Malformed` where it does not keep to the rules.
+pub fn serve<B: Backend + Device>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
+    let mut ring = Reader::new(channel.ring());
+    let (mut record, mut answer) = (Words::new(), Words::new());
+    loop {
+        if ring.receive(&mut record)? {
+            let (head, arguments) = record.split_first().ok_or(Malformed)?;
+            let head = Head::from_word(*head);
+            answer.clear();
+            worker.record(head, arguments, &mut answer)?;
+            if let Some(place) = head.place {
+                reply::answer(channel.answers(), place.into(), &answer)?;
+            }
+        } else if !ring.wait() && !channel.there() {
+            return Ok(());
+        }
+    }
+}

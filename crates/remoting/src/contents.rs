@@ -1,0 +1,447 @@
+//! The contents that descriptors have had, each once: a table in shared memory that the client writes and the worker
+//! reads. A content's place in it is its [`Id`], which is all that a compute record says of a descriptor.
+//!
+//! An entry is written once in an *epoch*, with its mark last, and a mark is never used again. So whoever reads the
+//! mark it expects, then the words, then the same mark, has read the content of that id, without any lock. When the
+//! table is full, the client waits until the worker has no record left and begins the next epoch; ids of the
+//! last one are then no content's any more.
+
+use crate::cudnn::Version;
+use crate::descriptor::{Kind, WORDS, Words};
+use crate::sync::{AtomicU64, Ordering, Region, fence};
+
+/// The words of an entry: its mark, and the content. Two are enough for `loom` to see half of one, and all that it
+/// can try all orders of.
+const ENTRY: usize = 1 + if cfg!(loom) { 2 } else { WORDS };
+
+/// How many contents there can be in an epoch. Programs have some dozens; one that never repeats a shape has
+/// thousands.
+pub const CAPACITY: usize = 1 << 16;
+
+/// What a descriptor is to the library, whatever its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sort {
+    /// Its kind.
+    pub kind: Kind,
+    /// Of which library.
+    pub version: Version,
+}
+
+impl Sort {
+    /// As a number that is never 0, of 16 bits.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.kind as u64 | (self.version as u64) << 8
+    }
+
+    /// The sort with this number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        let kind = Kind::from_number(number as u8)?;
+        let version = Version::ALL.into_iter().find(|version| *version as u64 == number >> 8)?;
+        Some(Self { kind, version })
+    }
+}
+
+/// A content: the epoch, times the table's capacity, and the place in the table. 0 is none, and place 0 stays empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(pub u64);
+
+impl Id {
+    /// No content.
+    pub const NONE: Self = Self(0);
+    /// How many bits an id has: enough for thirty years of a thousand new contents a second.
+    pub const BITS: u32 = 40;
+}
+
+/// An epoch's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
+/// How many words a table of so many contents takes.
+#[must_use]
+pub const fn words(capacity: usize) -> usize {
+    capacity * ENTRY
+}
+
+/// The table, and what ids mean in it.
+#[derive(Clone, Copy, Debug)]
+struct Table<'a> {
+    words: Region<'a>,
+    /// The capacity is two to the power of this.
+    bits: u32,
+}
+
+impl<'a> Table<'a> {
+    fn new(words: Region<'a>) -> Self {
+        let capacity = words.len() / ENTRY;
+        assert!(capacity.is_power_of_two() && words.len() == self::words(capacity));
+        Self { words, bits: capacity.trailing_zeros() }
+    }
+
+    #[inline]
+    fn capacity(self) -> u64 {
+        1 << self.bits
+    }
+
+    #[inline]
+    fn epoch(self, id: Id) -> Epoch {
+        Epoch(id.0 >> self.bits)
+    }
+
+    #[inline]
+    fn place(self, id: Id) -> usize {
+        (id.0 & (self.capacity() - 1)) as usize
+    }
+
+    #[inline]
+    fn entry(self, id: Id) -> Region<'a> {
+        &self.words[self.place(id) * ENTRY..][..ENTRY]
+    }
+
+    #[inline]
+    fn mark(self, id: Id, sort: Sort) -> u64 {
+        self.epoch(id).0 << 16 | sort.number()
+    }
+
+    /// The content of an id, if that is what is there.
+    fn copy(self, id: Id) -> Option<(Sort, Words)> {
+        let entry = self.entry(id);
+        let mark = entry[0].load(Ordering::Acquire);
+        let sort = Sort::from_number(mark & 0xFFFF)?;
+        let mut words = [0; WORDS];
+        words.iter_mut().zip(&entry[1..]).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
+        (mark == self.mark(id, sort)).then_some((sort, words))
+    }
+}
+
+/// The client's side. All methods but [`Contents::intern`] are free of locks.
+#[derive(Debug)]
+pub struct Contents<'a> {
+    table: Table<'a>,
+    /// Ids by the hash of their contents. One of an earlier epoch is an empty place.
+    index: Box<[AtomicU64]>,
+}
+
+/// The right to add contents; there is one.
+#[derive(Debug)]
+pub struct Writer {
+    /// The id of the next content.
+    next: Id,
+}
+
+/// The table is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl<'a> Contents<'a> {
+    /// A table in `region`, which is zero.
+    ///
+    /// # Panics
+    /// If the region is not one of [`words`] of a power of two.
+    #[must_use]
+    pub fn new(region: Region<'a>) -> (Self, Writer) {
+        let table = Table::new(region);
+        let index = (0..2 * table.capacity()).map(|_| AtomicU64::new(0)).collect();
+        (Self { table, index }, Writer { next: Id(1) })
+    }
+
+    /// Has `id` this content? `content` is the words of the sort.
+    #[inline]
+    #[must_use]
+    pub fn holds(&self, id: Id, sort: Sort, content: &[u64]) -> bool {
+        let mark = self.table.mark(id, sort);
+        let entry = self.table.entry(id);
+        entry[0].load(Ordering::Acquire) == mark
+            && entry[1..].iter().zip(content).all(|(is, wanted)| is.load(Ordering::Relaxed) == *wanted)
+            && {
+                // Any word of the next epoch that was read is after that epoch's clearing of the mark.
+                fence(Ordering::Acquire);
+                entry[0].load(Ordering::Relaxed) == mark
+            }
+    }
+
+    /// The content's id, if it has one in this epoch.
+    #[must_use]
+    pub fn find(&self, epoch: Epoch, sort: Sort, content: &[u64]) -> Option<Id> {
+        self.probe(sort, content)
+            .map(|place| Id(self.index[place].load(Ordering::Relaxed)))
+            .take_while(|id| self.is_of(*id, epoch))
+            .find(|id| self.holds(*id, sort, content))
+    }
+
+    #[inline]
+    fn is_of(&self, id: Id, epoch: Epoch) -> bool {
+        self.table.epoch(id) == epoch && id != Id::NONE
+    }
+
+    /// The places of the index that the content can be at, in the order in which they fill.
+    #[inline]
+    fn probe(&self, sort: Sort, content: &[u64]) -> impl Iterator<Item = usize> {
+        let places = self.index.len();
+        let first = hash(sort, content) as usize;
+        (0..places).map(move |step| first.wrapping_add(step) & (places - 1))
+    }
+
+    /// The content's id: the one it has, or a new one. The flag tells whether it is new.
+    ///
+    /// # Errors
+    /// `Full` where it has none and the epoch has no more.
+    pub fn intern(&self, writer: &mut Writer, sort: Sort, content: &[u64]) -> Result<(Id, bool), Full> {
+        let epoch = self.epoch(writer);
+        if let Some(id) = self.find(epoch, sort, content) {
+            return Ok((id, false));
+        }
+        let id = writer.next;
+        // The last id of an epoch is not used: the one after it would be of the next.
+        if self.table.place(id) as u64 == self.table.capacity() - 1 {
+            return Err(Full);
+        }
+        writer.next = Id(id.0 + 1);
+        self.write(id, sort, content);
+        let mut places = self.probe(sort, content);
+        let empty = places.find(|place| !self.is_of(Id(self.index[*place].load(Ordering::Relaxed)), epoch));
+        if let Some(place) = empty {
+            self.index[place].store(id.0, Ordering::Release);
+        }
+        Ok((id, true))
+    }
+
+    fn write(&self, id: Id, sort: Sort, content: &[u64]) {
+        let entry = self.table.entry(id);
+        entry[0].store(0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        entry[1..].iter().zip(content).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
+        // Of an entry that was a longer content's in another epoch.
+        entry[1..].iter().skip(content.len()).for_each(|to| to.store(0, Ordering::Relaxed));
+        entry[0].store(self.table.mark(id, sort), Ordering::Release);
+    }
+
+    /// The content of an id.
+    #[cfg(feature = "blind")]
+    #[must_use]
+    pub fn content(&self, id: Id) -> Option<(Sort, Words)> {
+        self.table.copy(id)
+    }
+
+    /// The epoch that the writer is in.
+    #[must_use]
+    pub fn epoch(&self, writer: &Writer) -> Epoch {
+        self.table.epoch(writer.next)
+    }
+
+    /// Begins the next epoch. No record with an id of this one may be left for the worker.
+    pub fn next_epoch(&self, writer: &mut Writer) -> Epoch {
+        let Epoch(epoch) = self.epoch(writer);
+        writer.next = Id((epoch + 1) * self.table.capacity() + 1);
+        self.epoch(writer)
+    }
+
+    /// The epoch of an id.
+    #[inline]
+    #[must_use]
+    pub fn epoch_of(&self, id: Id) -> Epoch {
+        self.table.epoch(id)
+    }
+}
+
+/// Two words at a time, by the two halves of their product.
+#[inline]
+fn hash(sort: Sort, content: &[u64]) -> u64 {
+    const ODD: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD6E8_FEB8_6659_FD93];
+    let fold = |hash: u64, pair: &[u64]| {
+        let second = pair.get(1).copied().unwrap_or_default();
+        let product = u128::from(pair[0] ^ ODD[0] ^ hash) * u128::from(second ^ ODD[1]);
+        product as u64 ^ (product >> 64) as u64
+    };
+    content.chunks(2).fold(sort.number(), fold)
+}
+
+/// The worker's side. A content is copied when its id is first seen, so that one that a client changes afterwards
+/// stays what it was.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    table: Table<'a>,
+    epoch: Epoch,
+    contents: Vec<Option<(Sort, Words)>>,
+}
+
+impl<'a> Seen<'a> {
+    /// None yet, of the table in `region`; see [`Contents::new`].
+    ///
+    /// # Panics
+    /// As [`Contents::new`].
+    #[must_use]
+    pub fn new(region: Region<'a>) -> Self {
+        Self { table: Table::new(region), epoch: Epoch(0), contents: Vec::new() }
+    }
+
+    /// The content of an id; none where no client that keeps to the rules would send it.
+    pub fn content(&mut self, id: Id) -> Option<(Sort, Words)> {
+        let (epoch, place) = (self.table.epoch(id), self.table.place(id));
+        if epoch > self.epoch {
+            self.contents.clear();
+            self.epoch = epoch;
+        }
+        if epoch < self.epoch || place == 0 {
+            return None;
+        }
+        if self.contents.len() <= place {
+            self.contents.resize(place + 1, None);
+        }
+        if self.contents[place].is_none() {
+            self.contents[place] = self.table.copy(id);
+        }
+        self.contents[place]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const SORT: Sort = Sort { kind: Kind::Tensor, version: Version::V9 };
+
+    fn region(capacity: usize) -> Region<'static> {
+        Box::leak((0..words(capacity)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn content(number: u64) -> Words {
+        [number; WORDS]
+    }
+
+    #[test]
+    fn a_content_has_one_id_whoever_asks() {
+        let (contents, mut writer) = Contents::new(region(64));
+        let (first, new) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
+        assert!(new && first != Id::NONE);
+        let (second, new) = contents.intern(&mut writer, SORT, &content(2)).unwrap();
+        assert!(new && second != first);
+        assert_eq!(contents.intern(&mut writer, SORT, &content(1)), Ok((first, false)));
+        let epoch = contents.epoch(&writer);
+        assert_eq!(contents.find(epoch, SORT, &content(2)), Some(second));
+        assert_eq!(contents.find(epoch, SORT, &content(3)), None);
+        assert!(contents.holds(first, SORT, &content(1)));
+        assert!(!contents.holds(first, SORT, &content(2)));
+        assert!(!contents.holds(Id::NONE, SORT, &[0; WORDS]));
+    }
+
+    #[test]
+    fn equal_words_of_another_sort_are_another_content() {
+        let (contents, mut writer) = Contents::new(region(64));
+        let (tensor, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
+        for sort in [Sort { kind: Kind::Filter, ..SORT }, Sort { version: Version::V8, ..SORT }] {
+            assert!(!contents.holds(tensor, sort, &content(1)));
+            assert_ne!(contents.intern(&mut writer, sort, &content(1)).unwrap().0, tensor);
+        }
+    }
+
+    #[test]
+    fn a_full_table_says_so_and_goes_on_in_the_next_epoch() {
+        let (contents, mut writer) = Contents::new(region(8));
+        let mut ids = Vec::new();
+        for number in 0..6 {
+            ids.push(contents.intern(&mut writer, SORT, &content(number)).unwrap().0);
+        }
+        assert_eq!(contents.intern(&mut writer, SORT, &content(6)), Err(Full));
+        assert_eq!(contents.intern(&mut writer, SORT, &content(5)), Ok((ids[5], false)));
+        let epoch = contents.next_epoch(&mut writer);
+        assert_eq!(contents.find(epoch, SORT, &content(0)), None);
+        let (again, new) = contents.intern(&mut writer, SORT, &content(6)).unwrap();
+        assert!(new && again != ids[0] && contents.epoch_of(again) == epoch);
+        assert!(!contents.holds(ids[0], SORT, &content(0)), "overwritten");
+    }
+
+    #[test]
+    fn the_worker_keeps_what_it_saw_first() {
+        let table = region(8);
+        let (contents, mut writer) = Contents::new(table);
+        let (id, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
+        let mut seen = Seen::new(table);
+        assert_eq!(seen.content(id), Some((SORT, content(1))));
+        table.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
+        assert_eq!(seen.content(id), Some((SORT, content(1))));
+    }
+
+    #[test]
+    fn ids_that_no_content_has_are_none_to_the_worker() {
+        let table = region(8);
+        let (contents, mut writer) = Contents::new(table);
+        let (id, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
+        let mut seen = Seen::new(table);
+        for wrong in [0, id.0 + 1, 7, 8, u64::MAX, u64::MAX / 8 * 8] {
+            assert_eq!(seen.content(Id(wrong)), None, "{wrong}");
+        }
+        // It has seen an id of the last epoch there is.
+        assert_eq!(seen.content(id), None);
+    }
+
+    #[test]
+    fn the_worker_forgets_an_epoch_with_the_next() {
+        let table = region(8);
+        let (contents, mut writer) = Contents::new(table);
+        let (old, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
+        let mut seen = Seen::new(table);
+        seen.content(old);
+        contents.next_epoch(&mut writer);
+        let (new, _) = contents.intern(&mut writer, SORT, &content(2)).unwrap();
+        assert_eq!(seen.content(new), Some((SORT, content(2))));
+        assert_eq!(seen.content(old), None);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    const SORT: Sort = Sort { kind: Kind::Tensor, version: Version::V9 };
+
+    fn region(capacity: usize) -> Region<'static> {
+        Box::leak((0..words(capacity)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Two words that differ, so that half a content is seen to be one.
+    fn content(number: u64) -> Words {
+        let mut words = [0; WORDS];
+        (words[0], words[1]) = (number, number);
+        words
+    }
+
+    /// While one thread writes an entry anew in the next epoch, another takes it for neither half of both contents,
+    /// nor for one under the other's id.
+    #[test]
+    fn an_entry_is_never_half_of_two_contents() {
+        let mut mixed = content(1);
+        mixed[1] = 2;
+        for (epoch, wrong) in [(0, mixed), (1, mixed), (0, content(2)), (1, content(1))] {
+            loom::model(move || {
+                let (contents, mut writer) = Contents::new(region(4));
+                contents.intern(&mut writer, SORT, &content(1)).unwrap();
+                contents.next_epoch(&mut writer);
+                let contents = Arc::new(contents);
+                let theirs = Arc::clone(&contents);
+                let thread = thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, &wrong)));
+                contents.intern(&mut writer, SORT, &content(2)).unwrap();
+                thread.join().unwrap();
+            });
+        }
+    }
+
+    /// An id that another thread can find has its content.
+    #[test]
+    fn what_is_found_is_whole() {
+        loom::model(|| {
+            let (contents, mut writer) = Contents::new(region(4));
+            let epoch = contents.epoch(&writer);
+            let contents = Arc::new(contents);
+            let theirs = Arc::clone(&contents);
+            let thread = thread::spawn(move || theirs.find(epoch, SORT, &content(1)));
+            let (id, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
+            let found = thread.join().unwrap();
+            assert!(found.is_none_or(|found| found == id));
+        });
+    }
+}

@@ -1,0 +1,43 @@
+//! System B: GPU calls of a container, answered inside it where they can be, sent to a worker where not.
+//! `docs/reuse.md` explains the design.
+//!
+//! ```text
+//!  client process                          shared memory              worker
+//!
+//!  session ── reuse ── slots               contents ────────────────► contents::Seen ─┐
+//!     │         ├───── predictor, iteration                                           ▼
+//!     │         └───── contents::Contents                             worker ──► cudnn::backend::Backend
+//!     └── memo, channel::Client ─────────► ring ────────────────────► channel::serve ─┘
+//!                      ◄────────────────── reply ◄────────────────────┘
+//! ```
+//!
+//! Pure: [`cudnn`] (contents and rules), [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
+//! [`iteration`], [`memo`], [`memory`], [`cpu`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`],
+//! [`staging`]. The system: `channel`, and `sys`, which has all `unsafe`.
+
+pub mod api;
+#[cfg(not(loom))]
+pub mod channel;
+pub mod contents;
+pub mod cpu;
+pub mod cudnn;
+pub mod descriptor;
+#[cfg(not(loom))]
+pub mod device;
+pub mod iteration;
+pub mod memo;
+pub mod memory;
+pub mod predictor;
+pub mod reply;
+#[cfg(not(loom))]
+pub mod reuse;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod session;
+pub mod slots;
+pub mod staging;
+pub mod sync;
+#[cfg(not(loom))]
+pub mod sys;
+pub mod wire;
+pub mod worker;

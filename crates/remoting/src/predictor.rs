@@ -1,0 +1,258 @@
+//! Guesses at the contents that descriptors will have, made when they are created. Touches nothing.
+//!
+//! A *lane* is what one thread creates of one sort while it computes on one stream. Its queue has the ids of the
+//! previous iteration, in the order of the creates: the *i*-th create of an iteration will have the content of the
+//! *i*-th of the last one (B6; going back to the first after the last is the queue's head becoming its tail). Where
+//! an iteration ends, what was created since the thread's last compute belongs to the next one already: a framework
+//! creates its descriptors before it computes with them.
+//!
+//! A guess can only cost time. So lanes are a thread's own, and need no lock; a ticket that another thread redeems, or
+//! that is too old, is lost.
+
+use crate::contents::{Id, Sort};
+
+/// How many creates of a lane without an end of an iteration make up one. A program that only infers has no ends.
+const LONGEST: usize = 1 << 16;
+
+/// How many lanes a thread has; a stream beyond has no guesses.
+const MAX_LANES: usize = 256;
+
+const SEQUENCE_BITS: u32 = 32;
+const LANE_BITS: u32 = 8;
+
+/// A place in a lane's queue, to which the id of what was created there will be told: the thread's number, the
+/// lane's, and how many creates the lane had before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    lane: usize,
+    sequence: u32,
+}
+
+/// The lanes of a thread.
+#[derive(Debug)]
+pub struct Lanes {
+    /// The thread's number, of no other thread; not 0.
+    thread: u32,
+    stream: u64,
+    lanes: Vec<Lane>,
+    /// The iteration that the thread knows of.
+    iteration: u64,
+}
+
+#[derive(Debug)]
+struct Lane {
+    sort: Sort,
+    stream: u64,
+    /// The last iteration's ids.
+    queue: Vec<Id>,
+    /// The next to be guessed.
+    head: usize,
+    /// This iteration's ids so far.
+    tail: Vec<Id>,
+    /// The sequence number of the first in `tail`.
+    base: u32,
+    /// How much of `tail` was there when the thread last computed.
+    computed: usize,
+}
+
+impl Lanes {
+    /// None yet.
+    #[must_use]
+    pub fn new(thread: u32) -> Self {
+        Self { thread, stream: 0, lanes: Vec::new(), iteration: 0 }
+    }
+
+    /// The stream of the handle that the thread used last: creates say none themselves.
+    pub fn on_stream(&mut self, stream: u64) {
+        self.stream = stream;
+    }
+
+    /// A guess at what will be the content of a descriptor that is created now, and the ticket with which the content
+    /// is to be told.
+    #[inline]
+    pub fn create(&mut self, iteration: u64, sort: Sort) -> (Id, u64) {
+        self.turn(iteration);
+        let (thread, stream) = (self.thread, self.stream);
+        let found = self.lanes.iter().position(|lane| lane.sort == sort && lane.stream == stream);
+        let Some(number) = found.or_else(|| self.open(sort)) else { return (Id::NONE, 0) };
+        let (guess, sequence) = self.lanes[number].create();
+        let ticket = u64::from(thread) << (SEQUENCE_BITS + LANE_BITS) | (number as u64) << SEQUENCE_BITS;
+        (guess, ticket | u64::from(sequence))
+    }
+
+    #[cold]
+    fn open(&mut self, sort: Sort) -> Option<usize> {
+        if self.lanes.len() == MAX_LANES {
+            return None;
+        }
+        self.lanes.push(Lane {
+            sort,
+            stream: self.stream,
+            queue: Vec::new(),
+            head: 0,
+            tail: Vec::new(),
+            base: 0,
+            computed: 0,
+        });
+        Some(self.lanes.len() - 1)
+    }
+
+    /// Tells the content of what was created with this ticket.
+    #[inline]
+    pub fn tell(&mut self, ticket: u64, id: Id) {
+        let Some(Place { lane, sequence }) = self.place(ticket) else { return };
+        if let Some(lane) = self.lanes.get_mut(lane)
+            && let Some(there) = lane.tail.get_mut(sequence.wrapping_sub(lane.base) as usize)
+        {
+            *there = id;
+        }
+    }
+
+    fn place(&self, ticket: u64) -> Option<Place> {
+        let thread = (ticket >> (SEQUENCE_BITS + LANE_BITS)) as u32;
+        let lane = (ticket >> SEQUENCE_BITS) as usize & (MAX_LANES - 1);
+        (ticket != 0 && thread == self.thread).then_some(Place { lane, sequence: ticket as u32 })
+    }
+
+    /// The thread computes, in this iteration.
+    #[inline]
+    pub fn compute(&mut self, iteration: u64) {
+        self.turn(iteration);
+        self.lanes.iter_mut().for_each(|lane| lane.computed = lane.tail.len());
+    }
+
+    #[inline]
+    fn turn(&mut self, iteration: u64) {
+        if self.iteration != iteration {
+            self.iteration = iteration;
+            self.lanes.iter_mut().for_each(Lane::turn);
+        }
+    }
+}
+
+impl Lane {
+    #[inline]
+    fn create(&mut self) -> (Id, u32) {
+        if self.tail.len() == LONGEST {
+            self.computed = LONGEST;
+            self.turn();
+        }
+        let guess = self.queue.get(self.head).copied().unwrap_or_default();
+        self.head = if self.head + 1 < self.queue.len() { self.head + 1 } else { 0 };
+        let sequence = self.base.wrapping_add(self.tail.len() as u32);
+        self.tail.push(Id::NONE);
+        (guess, sequence)
+    }
+
+    /// Begins an iteration with what was created since the last compute. One in which the thread computed nothing
+    /// leaves the queue as it is.
+    fn turn(&mut self) {
+        if self.computed > 0 {
+            let next = self.tail.split_off(self.computed);
+            self.queue = std::mem::replace(&mut self.tail, next);
+            self.base = self.base.wrapping_add(self.computed as u32);
+            self.computed = 0;
+        }
+        self.head = if self.tail.len() < self.queue.len() { self.tail.len() } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cudnn::Version;
+    use crate::descriptor::Kind;
+
+    const SORT: Sort = Sort { kind: Kind::Tensor, version: Version::V9 };
+
+    /// Creates one descriptor for each content and tells it; gives the guesses.
+    fn pass(lanes: &mut Lanes, iteration: u64, contents: &[u64]) -> Vec<u64> {
+        let create = |content: &u64| {
+            let (guess, ticket) = lanes.create(iteration, SORT);
+            lanes.tell(ticket, Id(*content));
+            guess.0
+        };
+        contents.iter().map(create).collect()
+    }
+
+    #[test]
+    fn an_iteration_is_guessed_to_be_as_the_last_one() {
+        let mut lanes = Lanes::new(1);
+        assert_eq!(pass(&mut lanes, 0, &[5, 6, 5, 7]), [0, 0, 0, 0]);
+        lanes.compute(0);
+        lanes.compute(1);
+        assert_eq!(pass(&mut lanes, 1, &[5, 6, 5, 7]), [5, 6, 5, 7]);
+    }
+
+    #[test]
+    fn what_is_created_before_the_first_compute_of_an_iteration_is_of_that_iteration() {
+        let mut lanes = Lanes::new(1);
+        for iteration in 0..3 {
+            // The end is seen only with the first compute, after its descriptors were created.
+            pass(&mut lanes, iteration.max(1) - 1, &[5]);
+            lanes.compute(iteration);
+            pass(&mut lanes, iteration, &[6, 7]);
+            lanes.compute(iteration);
+        }
+        assert_eq!(pass(&mut lanes, 2, &[5]), [5], "the head becomes the tail");
+        lanes.compute(3);
+        assert_eq!(pass(&mut lanes, 3, &[6, 7]), [6, 7]);
+    }
+
+    #[test]
+    fn an_iteration_that_was_longer_costs_only_its_own_guesses() {
+        let mut lanes = Lanes::new(1);
+        for (iteration, contents, right) in
+            [(0, &[5, 6, 7][..], 0), (1, &[5, 9, 6, 7], 1), (2, &[5, 9, 6, 7], 4), (3, &[5, 6, 7], 1)]
+        {
+            let guesses = pass(&mut lanes, iteration, contents);
+            let hits = guesses.iter().zip(contents).filter(|(guess, content)| guess == content).count();
+            assert_eq!(hits, right, "{iteration}");
+            lanes.compute(iteration);
+        }
+    }
+
+    #[test]
+    fn streams_and_sorts_have_lanes_of_their_own() {
+        let mut lanes = Lanes::new(1);
+        let filter = Sort { kind: Kind::Filter, ..SORT };
+        for (stream, content) in [(1, 5), (2, 6)] {
+            lanes.on_stream(stream);
+            pass(&mut lanes, 0, &[content]);
+            let (_, ticket) = lanes.create(0, filter);
+            lanes.tell(ticket, Id(content + 10));
+        }
+        lanes.compute(0);
+        lanes.on_stream(1);
+        assert_eq!(pass(&mut lanes, 1, &[0]), [5]);
+        assert_eq!(lanes.create(1, filter).0, Id(15));
+        lanes.on_stream(2);
+        assert_eq!(pass(&mut lanes, 1, &[0]), [6]);
+    }
+
+    #[test]
+    fn tickets_of_other_threads_and_of_earlier_iterations_are_lost() {
+        let (mut ours, mut theirs) = (Lanes::new(1), Lanes::new(2));
+        let (_, ticket) = ours.create(0, SORT);
+        theirs.create(0, SORT);
+        theirs.tell(ticket, Id(5));
+        theirs.compute(0);
+        assert_eq!(theirs.create(1, SORT).0, Id::NONE);
+        ours.compute(0);
+        ours.create(1, SORT);
+        ours.tell(ticket, Id(5));
+        ours.tell(0, Id(6));
+        ours.compute(1);
+        assert_eq!(ours.create(2, SORT).0, Id::NONE);
+    }
+
+    #[test]
+    fn without_ends_of_iterations_memory_is_bounded() {
+        let mut lanes = Lanes::new(1);
+        for _ in 0..3 * LONGEST {
+            lanes.create(0, SORT);
+        }
+        let lane = &lanes.lanes[0];
+        assert!(lane.tail.len() <= LONGEST && lane.queue.len() <= LONGEST);
+    }
+}

@@ -1,0 +1,309 @@
+//! Descriptor calls, answered from what there is: slots, contents and guesses, put together. Touches nothing else.
+//!
+//! Create, set, get and destroy take no lock and send nothing. When a descriptor is first used after a change, its
+//! content's id is found: by a compare where the guess was right (*predicted*), else by a lookup (*known*), else it is
+//! given one (*new*), and the worker finds the content in shared memory.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::contents::{Contents, Epoch, Full, Id, Sort, Writer};
+use crate::cudnn::{Status, Version};
+use crate::descriptor::Content;
+use crate::iteration::Watch;
+use crate::predictor::Lanes;
+use crate::slots::{Magazine, Slot, Slots};
+use crate::sync::Region;
+
+/// The descriptors of a process.
+#[derive(Debug)]
+pub struct Reuse<'a> {
+    slots: Slots,
+    contents: Contents<'a>,
+    /// Where [`Watch`] is, for guesses.
+    iteration: AtomicU64,
+    /// The epoch of the contents.
+    epoch: AtomicU64,
+    writer: Mutex<Writer>,
+    watch: Mutex<Watch>,
+    threads: AtomicU32,
+    counters: Mutex<Registry>,
+}
+
+/// What a thread keeps for itself.
+#[derive(Debug)]
+pub struct Thread {
+    magazine: Magazine,
+    lanes: Lanes,
+    counters: Arc<Counters>,
+}
+
+/// How ids were found. Only the thread that they are of writes them.
+#[derive(Debug, Default)]
+struct Counters {
+    predicted: AtomicU64,
+    known: AtomicU64,
+    new: AtomicU64,
+}
+
+/// How ids were found, since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// By a compare.
+    pub predicted: u64,
+    /// By a lookup.
+    pub known: u64,
+    /// Not; they were given one.
+    pub new: u64,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    threads: Vec<Arc<Counters>>,
+    /// Of threads that have ended.
+    ended: Found,
+}
+
+/// Why a descriptor has no id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unresolved {
+    /// It is no descriptor of that sort.
+    NoSuch,
+    /// The table of contents is full: synchronise, call [`Reuse::next_epoch`], find all ids of the record again.
+    Full,
+}
+
+impl<'a> Reuse<'a> {
+    /// None yet, with room for so many descriptors, and for the contents that `table` can hold, which is zero.
+    #[must_use]
+    pub fn new(slots: usize, table: Region<'a>) -> Self {
+        let (contents, writer) = Contents::new(table);
+        Self {
+            slots: Slots::new(slots),
+            contents,
+            iteration: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            writer: Mutex::new(writer),
+            watch: Mutex::new(Watch::default()),
+            threads: AtomicU32::new(0),
+            counters: Mutex::new(Registry::default()),
+        }
+    }
+
+    /// What a thread needs for its calls. [`Reuse::leave`] takes it back.
+    pub fn enter(&self) -> Thread {
+        let counters = Arc::<Counters>::default();
+        lock(&self.counters).threads.push(Arc::clone(&counters));
+        // Numbers only ever come again after four billion threads, and then cost guesses.
+        let number = self.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        Thread { magazine: Magazine::default(), lanes: Lanes::new(number), counters }
+    }
+
+    /// Takes back what a thread had that ends.
+    pub fn leave(&self, mut thread: Thread) {
+        self.slots.empty(&mut thread.magazine);
+        let mut registry = lock(&self.counters);
+        registry.threads.retain(|counters| !Arc::ptr_eq(counters, &thread.counters));
+        registry.ended = registry.ended + thread.counters.found();
+    }
+
+    /// A create call: the handle.
+    ///
+    /// # Errors
+    /// `AllocFailed` where there is no room.
+    #[inline]
+    pub fn create<C: Content>(&self, thread: &mut Thread, version: Version) -> Result<usize, Status> {
+        let sort = Sort { kind: C::KIND, version };
+        let (guess, ticket) = thread.lanes.create(self.iteration.load(Ordering::Relaxed), sort);
+        let handle = self.slots.create::<C>(&mut thread.magazine, sort, guess, ticket);
+        #[cfg(feature = "blind")]
+        self.reuse_blindly::<C>(thread, version, (handle.unwrap_or_default(), guess, ticket));
+        handle.ok_or(Status::AllocFailed)
+    }
+
+    /// A set call: what the rule says.
+    ///
+    /// # Errors
+    /// The rule's; `BadParam` for a handle that is none.
+    #[inline]
+    pub fn change<C: Content>(
+        &self,
+        version: Version,
+        handle: usize,
+        rule: impl FnOnce(Version, &mut C) -> Result<(), Status>,
+    ) -> Result<(), Status> {
+        let slot = self.slot::<C>(version, handle)?;
+        #[cfg(feature = "blind")]
+        if slot.is_sealed() {
+            return Ok(());
+        }
+        slot.change(|content| rule(version, content))
+    }
+
+    /// What B1, B2 and B6 say, word by word: what was guessed is what it is.
+    #[cfg(feature = "blind")]
+    fn reuse_blindly<C: Content>(
+        &self,
+        thread: &mut Thread,
+        version: Version,
+        (handle, guess, ticket): (usize, Id, u64),
+    ) {
+        if let (Ok(slot), Some((_, words))) = (self.slot::<C>(version, handle), self.contents.content(guess))
+        {
+            slot.seal(C::from_words(&words), guess);
+            thread.lanes.tell(ticket, guess);
+        }
+    }
+
+    /// The content of a descriptor, for a get call.
+    ///
+    /// # Errors
+    /// `BadParam` for a handle that is none.
+    #[inline]
+    pub fn get<C: Content>(&self, version: Version, handle: usize) -> Result<C, Status> {
+        Ok(self.slot::<C>(version, handle)?.content())
+    }
+
+    /// A destroy call. NULL is nothing to be destroyed.
+    ///
+    /// # Errors
+    /// `BadParam` for a handle that is none.
+    #[inline]
+    pub fn destroy<C: Content>(
+        &self,
+        thread: &mut Thread,
+        version: Version,
+        handle: usize,
+    ) -> Result<(), Status> {
+        let sort = Sort { kind: C::KIND, version };
+        let done = handle == 0 || self.slots.destroy(&mut thread.magazine, handle, sort);
+        if done { Ok(()) } else { Err(Status::BadParam) }
+    }
+
+    #[inline]
+    fn slot<C: Content>(&self, version: Version, handle: usize) -> Result<&Slot, Status> {
+        self.slots.get(handle, Sort { kind: C::KIND, version }).ok_or(Status::BadParam)
+    }
+
+    /// The id of a descriptor's content, for a compute record. It is good while [`Reuse::is_current`] says so, which
+    /// is to be asked under the lock under which the record is sent.
+    ///
+    /// # Errors
+    /// See [`Unresolved`].
+    #[inline]
+    pub fn id<C: Content>(
+        &self,
+        thread: &mut Thread,
+        version: Version,
+        handle: usize,
+    ) -> Result<Id, Unresolved> {
+        let slot = self.slot::<C>(version, handle).map_err(|_| Unresolved::NoSuch)?;
+        match slot.id() {
+            Some(id) if self.is_current(id) => Ok(id),
+            _ => self.find::<C>(thread, version, slot),
+        }
+    }
+
+    #[inline]
+    fn find<C: Content>(&self, thread: &mut Thread, version: Version, slot: &Slot) -> Result<Id, Unresolved> {
+        let sort = Sort { kind: C::KIND, version };
+        let (identity, words) = slot.identity(C::LEN);
+        let content = &words[..C::LEN];
+        let guess = identity.guess();
+        let (id, counter) = if self.is_current(guess) && self.contents.holds(guess, sort, content) {
+            (guess, &thread.counters.predicted)
+        } else if let Some(id) = self.contents.find(self.epoch(), sort, content) {
+            (id, &thread.counters.known)
+        } else {
+            let interned = self.contents.intern(&mut lock(&self.writer), sort, content);
+            let (id, new) = interned.map_err(|Full| Unresolved::Full)?;
+            (id, if new { &thread.counters.new } else { &thread.counters.known })
+        };
+        bump(counter);
+        slot.resolve(identity, id);
+        thread.lanes.tell(slot.take_ticket(), id);
+        Ok(id)
+    }
+
+    /// Is an id of the epoch that is on?
+    #[inline]
+    #[must_use]
+    pub fn is_current(&self, id: Id) -> bool {
+        self.contents.epoch_of(id) == self.epoch()
+    }
+
+    #[inline]
+    fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// Makes room for contents. To be called under the lock under which records are sent, after the worker has done
+    /// the last one.
+    pub fn next_epoch(&self) {
+        let mut writer = lock(&self.writer);
+        let Epoch(epoch) = self.contents.next_epoch(&mut writer);
+        self.epoch.store(epoch, Ordering::Release);
+    }
+
+    /// A thread uses a handle on this stream.
+    pub fn on_stream(&self, thread: &mut Thread, stream: u64) {
+        thread.lanes.on_stream(stream);
+    }
+
+    /// A thread computes forward, into `output`.
+    pub fn forward(&self, thread: &mut Thread, output: u64) {
+        let iteration = lock(&self.watch).forward(output);
+        self.iteration.store(iteration, Ordering::Relaxed);
+        thread.lanes.compute(iteration);
+    }
+
+    /// A thread computes backward, from `inputs`.
+    pub fn backward(&self, thread: &mut Thread, inputs: &[u64]) {
+        lock(&self.watch).backward(inputs);
+        thread.lanes.compute(self.iteration.load(Ordering::Relaxed));
+    }
+
+    /// How ids were found so far.
+    #[must_use]
+    pub fn found(&self) -> Found {
+        let registry = lock(&self.counters);
+        registry.threads.iter().fold(registry.ended, |sum, counters| sum + counters.found())
+    }
+
+    /// How many slots were ever used: as many as lived at a time, and what threads keep.
+    #[must_use]
+    pub fn slots_used(&self) -> u32 {
+        self.slots.used()
+    }
+}
+
+impl Counters {
+    fn found(&self) -> Found {
+        let [predicted, known, new] =
+            [&self.predicted, &self.known, &self.new].map(|counter| counter.load(Ordering::Relaxed));
+        Found { predicted, known, new }
+    }
+}
+
+impl std::ops::Add for Found {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            predicted: self.predicted + other.predicted,
+            known: self.known + other.known,
+            new: self.new + other.new,
+        }
+    }
+}
+
+/// Adds one, by the only thread that does.
+#[inline]
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// Nothing that is done under these locks can leave what they protect half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

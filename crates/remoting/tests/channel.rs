@@ -1,0 +1,205 @@
+//! Calls between processes: answered as they would be here, and an error once the other side has died, at whatever
+//! moment.
+#![cfg(not(loom))]
+
+#[allow(dead_code, reason = "random calls are for the example")]
+mod conformance;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use conformance::{Answer, Call};
+use tempfile::TempDir;
+use vgpu_remoting::api::{Handle, Read, Scalar, Update};
+use vgpu_remoting::channel::{Channel, Client, serve};
+use vgpu_remoting::cudnn::backend::Backend;
+use vgpu_remoting::cudnn::table::Function;
+use vgpu_remoting::cudnn::tensor::Tensor;
+use vgpu_remoting::cudnn::{self, Status, Version};
+use vgpu_remoting::ring::Gone;
+use vgpu_remoting::wire::Words;
+use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
+
+/// Is never answered, of tensors that there are.
+const HANG: u16 = Function::cudnnAddTensor as u16;
+
+const SOCKET: &str = "VGPU_TEST_SOCKET";
+
+/// This test as another process.
+fn process(test: &str, socket: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(SOCKET, socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits until a process says so.
+fn until(child: &mut Child, word: &str) {
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line.contains(word)), "it ended without {word}");
+}
+
+struct Process {
+    child: Child,
+    _directory: TempDir,
+    socket: PathBuf,
+}
+
+impl Process {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let mut child = process("worker_process", &socket);
+        until(&mut child, "listening");
+        Self { child, _directory: directory, socket }
+    }
+
+    fn connect(&self) -> Channel {
+        Channel::connect(UnixStream::connect(&self.socket).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Hangs in a compute.
+struct Hanging;
+
+impl Device for Hanging {}
+
+impl Backend for Hanging {
+    fn cudnnAddTensor(
+        &mut self,
+        _: Handle,
+        _: Scalar,
+        _: Tensor,
+        _: Read,
+        _: Scalar,
+        _: Tensor,
+        _: Update,
+    ) -> cudnn::Result {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Not a test: the worker of the others, in a process of its own.
+#[test]
+fn worker_process() {
+    let Some(socket) = std::env::var_os(SOCKET) else { return };
+    let listener = UnixListener::bind(socket).unwrap();
+    println!("listening");
+    let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
+    serve(&channel, &mut Worker::forwarded(Version::V9, Hanging)).unwrap();
+}
+
+/// Not a test: a client of the others, in a process of its own.
+#[test]
+fn client_process() {
+    let Some(socket) = std::env::var_os(SOCKET) else { return };
+    let channel = Channel::connect(UnixStream::connect(socket).unwrap()).unwrap();
+    let client = Client::new(&channel);
+    client.call(SYNCHRONISE, &Words::new()).unwrap();
+    println!("connected");
+    loop {
+        client.send(SYNCHRONISE, &Words::new()).unwrap();
+    }
+}
+
+#[test]
+fn a_worker_answers_as_the_rules_do() {
+    let worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    for line in include_str!("conformance/cudnn9.txt").lines().skip(1) {
+        let (call, answer) = line.split_once(" = ").unwrap();
+        let (call, answer): (Call, Answer) = (call.parse().unwrap(), answer.parse().unwrap());
+        let words = client.call(call.function as u16, &call.arguments).unwrap();
+        let status = Status::from_wire(words[0]).map_or_else(|status| status.code(Version::V9), |()| 0);
+        assert_eq!(status, answer.status, "{call}");
+        assert_eq!(words[1..], answer.results[..], "{call}");
+    }
+}
+
+fn tensor(client: &Client<'_>, handle: u64, n: u64) {
+    let words = |words: &[u64]| words.iter().copied().collect();
+    client.send(Function::cudnnCreateTensorDescriptor as u16, &words(&[handle])).unwrap();
+    client.send(Function::cudnnSetTensor4dDescriptor as u16, &words(&[handle, 0, 0, n, 1, 1, 1])).unwrap();
+}
+
+#[test]
+fn each_thread_gets_its_own_answers() {
+    let worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    std::thread::scope(|scope| {
+        for thread in 1..=100 {
+            let client = &client;
+            scope.spawn(move || {
+                for i in 1..=50 {
+                    tensor(client, thread, thread * i);
+                    let size = Function::cudnnGetTensorSizeInBytes as u16;
+                    let answer = client.call(size, &[thread].into_iter().collect()).unwrap();
+                    assert_eq!(answer[..], [0, 4 * thread * i]);
+                }
+            });
+        }
+    });
+    assert_eq!(client.sent().records, 15_000);
+}
+
+#[test]
+fn a_call_whose_worker_is_killed_fails_and_so_do_all_after_it() {
+    let mut worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    tensor(&client, 1, 1);
+    client.call(SYNCHRONISE, &Words::new()).unwrap();
+    let hang: Words = [1, 0, 1, 0, 0, 1, 0].into_iter().collect();
+    std::thread::scope(|scope| {
+        // More than there are places for answers.
+        let waiting: Vec<_> = (0..80).map(|_| scope.spawn(|| client.call(HANG, &hang))).collect();
+        worker.child.kill().unwrap();
+        waiting.into_iter().for_each(|call| assert_eq!(call.join().unwrap(), Err(Gone)));
+    });
+    assert!(!worker.child.wait().unwrap().success(), "it was killed, it did not end");
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
+    assert_eq!(client.send(SYNCHRONISE, &Words::new()), Err(Gone));
+}
+
+#[test]
+fn sends_to_a_worker_that_is_killed_fail_when_the_ring_is_full() {
+    let mut worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    worker.child.kill().unwrap();
+    while client.send(SYNCHRONISE, &Words::new()).is_ok() {}
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
+}
+
+#[test]
+fn a_worker_whose_client_is_killed_ends() {
+    let mut worker = Process::start();
+    let mut client = process("client_process", &worker.socket);
+    until(&mut client, "connected");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    assert!(worker.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_client_of_another_build_is_refused() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::io::Write::write_all(&mut &ours, &[0; 8]).unwrap();
+    assert_eq!(Channel::accept(theirs, 0..0).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    drop(ours);
+}
