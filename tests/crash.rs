@@ -12,8 +12,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use common::attack::attacked;
 use common::container::Container;
 use common::driver;
+use common::halted::Halted;
 use common::host::{DRIVER, Gpu, Host, MAJOR, make_node};
 use common::parked::{Lot, Parked};
 use common::runtime::Runtime;
@@ -641,6 +643,22 @@ fn both_are_killed(cgroups: Cgroups) {
     }
     assert_eq!(host.view().mounts(), scene.mounts);
     scene.next();
+}
+
+/// The hook alone is killed while its child waits, before and after files are made as the container's root: the child
+/// does not stay behind.
+#[test]
+#[ignore = "needs root: makes containers"]
+fn a_child_ends_with_its_hook() {
+    let host = host(Cgroups::V1);
+    for (mapped, call) in [(false, "setns"), (true, "symlinkat")] {
+        let halted = Halted::new(attacked(&host, Runtime::Runc).mapped_if(mapped));
+        let (mut hook, child) = strace::stopped_at(&host, "createRuntime", halted.state(), call, 1);
+        let child = Process::of(child);
+        hook.kill();
+        hook.wait();
+        child.ended();
+    }
 }
 
 on_v1_and_v2! {

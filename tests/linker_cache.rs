@@ -12,6 +12,7 @@ use std::path::Path;
 use common::attack::{Outcome, Outside, attacked};
 use common::container::{Builder, Container};
 use common::driver::install_all;
+use common::halted::Halted;
 use common::host::{DRIVER, Host, make_dir};
 use common::image::furnish;
 use common::library::{Machine, shared_object};
@@ -282,6 +283,31 @@ fn r19_what_is_no_cache_is_left_alone() {
         let container = attacked(&host, Runtime::Runc).furnish(cache).tweak(bind).build();
         outside.attack(&container, at).assert_refused(says, at);
     }
+}
+
+/// Somebody else on the same root can make whoever opens a file wait (fcntl(2), F_SETLEASE): the hook does not.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_file_that_somebody_writes_is_not_waited_for() {
+    let host = host(Cgroups::V1);
+    let outside = Outside::new(&host);
+    let (lease, source) = (host.dir().join("lease"), script("lease.c"));
+    let lease = lease.to_str().expect("UTF-8");
+    host.view().run(&["gcc", "-o", lease, source.to_str().expect("UTF-8")]).ok();
+    let halted = Halted::new(attacked(&host, Runtime::Runc).furnish(|root| {
+        furnish(&host, root, DEBIAN);
+        furnish_musl(&host, root);
+        fs::write(root.join(MUSL_PATH), "/usr/lib\n").expect("a search path");
+    }));
+    for path in [CACHE, MUSL_PATH] {
+        let file = halted.root().join(path);
+        let holder = host.view().start(&[lease, file.to_str().expect("UTF-8")], b"");
+        holder.says("held\n");
+        let says = format!("the container's /{path} is being written by somebody else");
+        halted.attack(&outside, path, holder).assert_refused(&says, path);
+        halted.undo();
+    }
+    assert_eq!(halted.attack(&outside, "nobody", ()), Outcome::Started);
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::{WaitId, WaitIdOptions};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, set_parent_process_death_signal,
+};
 
 use crate::cgroup::{self, OwnCgroups};
 use crate::error::{Error, Exit, OrExit, Result};
@@ -29,14 +31,16 @@ pub enum Birth<'a> {
 /// The longest answer, in bytes: what pipe(7) takes in one piece, so that nobody ever waits for the other end.
 const ANSWER: usize = 4096;
 
-/// Runs `work` in a child and passes on how it ended: what it found, or its error.
+/// Runs `work` in a child and passes on how it ended: what it found, or its error. The child does not outlive the hook.
 pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<Option<String>>) -> Result<Option<String>> {
     let (answer, pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
         .or_exit(Exit::Io, || "cannot make a pipe")?;
     let within = if let Birth::Within(cgroups) = birth { Some(cgroups.innermost().as_fd()) } else { None };
+    let hook = getpid();
     match fork_into(within) {
         Ok(Fork::Child) => {
-            let outcome = catch_unwind(AssertUnwindSafe(|| move_to(birth).and_then(|()| work())))
+            let work = || end_with(hook).and_then(|()| move_to(birth)).and_then(|()| work());
+            let outcome = catch_unwind(AssertUnwindSafe(work))
                 .unwrap_or_else(|_| {
                     Err(Error::new(Exit::Io, "internal error in the container; please report it"))
                 });
@@ -60,6 +64,14 @@ pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<Option<String>>) -> R
         }
         Err(e) => Err(e).or_exit(Exit::Io, || "cannot fork"),
     }
+}
+
+/// Has this process killed when the hook ends, or ends it, if the hook has ended already: what a runtime that has given
+/// up is removing is not to be filled.
+fn end_with(hook: Pid) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .or_exit(Exit::Io, || "cannot ask for a signal when the hook ends")?;
+    if getppid() == Some(hook) { Ok(()) } else { exit_now(0) }
 }
 
 /// Writing 0 moves the writer (cgroup-v1/cgroups.rst).

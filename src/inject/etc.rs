@@ -63,15 +63,17 @@ impl Old {
     }
 
     /// At most one byte more than `most`. The very file that was looked at is opened, through `proc`, the host's
-    /// `/proc`: what has its name by now may be a device.
+    /// `/proc`: what has its name by now may be a device. Nobody is waited for who holds a lease on it (fcntl(2)).
     pub fn read(&self, proc: &OwnedFd, most: u64) -> Result<Vec<u8>> {
         let path = format!("self/fd/{}", self.fd.as_raw_fd());
-        let read = || -> io::Result<Vec<u8>> {
-            let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-            let usual = usize::try_from(self.size.min(most)).unwrap_or_default() + 1;
-            files::whole(File::from(file).take(most + 1), usual)
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let cannot = || format!("cannot read {}", shown(&self.name));
+        let file = match openat(proc, path, flags, Mode::empty()) {
+            Err(Errno::AGAIN) => return Err(held(&self.name)),
+            file => File::from(file.or_exit(Exit::Io, cannot)?),
         };
-        read().or_exit(Exit::Io, || format!("cannot read {}", shown(&self.name)))
+        let usual = usize::try_from(self.size.min(most)).unwrap_or_default() + 1;
+        files::whole(file.take(most + 1), usual).or_exit(Exit::Io, cannot)
     }
 
     /// What is to take its place.
@@ -109,6 +111,14 @@ impl New {
 /// It in messages.
 fn shown(name: &str) -> String {
     format!("the container's /etc/{name}")
+}
+
+fn held(name: &str) -> Error {
+    let message = format!(
+        "{} is being written by somebody else; nobody else may change its files while it starts",
+        shown(name)
+    );
+    Error::new(Exit::Request, message)
 }
 
 fn gone(name: &str) -> Error {
