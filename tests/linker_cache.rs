@@ -270,6 +270,12 @@ fn r19_what_is_no_cache_is_left_alone() {
         assert_eq!(outside.attack(&container, thing), Outcome::Started, "{thing}");
         assert!(!host.view().path(container.root()).join(DROP_IN).exists(), "{thing}");
     }
+    let container = attacked(&host, Runtime::Runc).overlay().furnish(|root| {
+        furnish(&host, root, DEBIAN);
+        make_dir(&root.join(DROP_IN));
+    });
+    let what = "a directory in the place of the drop-in";
+    outside.attack(&container.build(), what).assert_refused("00-vgpu.conf: Is a directory", what);
     let cache = |root: &Path| fs::write(root.join(CACHE), "").expect("a cache");
     for (source, at, says) in [
         ("vgpu", "/etc", "/etc is mounted from the host"),
@@ -308,6 +314,32 @@ fn a_file_that_somebody_writes_is_not_waited_for() {
         halted.undo();
     }
     assert_eq!(halted.attack(&outside, "nobody", ()), Outcome::Started);
+}
+
+/// One hook stands where it has written a file and not brought it into its place yet, and meanwhile another one, of a
+/// container on the same root, does all of its work: both containers have the driver.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn two_first_starts_on_one_root_at_once() {
+    let host = host(Cgroups::V1);
+    for overlay in [false, true] {
+        let builder = attacked(&host, Runtime::Runc).furnish(|root| {
+            // On a plain root the cache is not written there.
+            if overlay {
+                furnish(&host, root, DEBIAN);
+            }
+            furnish_musl(&host, root);
+        });
+        let first = Halted::new(if overlay { builder.overlay() } else { builder });
+        let second = Halted::new(attacked(&host, Runtime::Runc).on_root(first.root()));
+        let output = second.hook_stopped_after("write", 1, || drop(first.hook().ok()));
+        output.ok();
+        for halted in [&first, &second] {
+            let path = halted.root().join(MUSL_PATH);
+            let path = halted.enter(&["cat", path.to_str().expect("UTF-8")]).ok().stdout;
+            assert_eq!(path, "/usr/local/nvidia/lib64\n/lib\n/usr/local/lib\n/usr/lib\n", "{overlay}");
+        }
+    }
 }
 
 #[test]

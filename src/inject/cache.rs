@@ -20,7 +20,7 @@ use crate::resolve::{Dir, File as Planned};
 const CACHE: &str = "ld.so.cache";
 
 /// Tells `ldconfig` of the driver's libraries. It is read first, as the driver's entries are found first.
-const DROP_IN: &str = "00-vgpu.conf";
+const DROP_IN: &str = "etc/ld.so.conf.d/00-vgpu.conf";
 const CONF_DIR: &str = "etc/ld.so.conf.d";
 
 /// Where the driver's files are.
@@ -42,9 +42,7 @@ pub(super) fn merged(container: &Place, files: &[&Planned], proc: &OwnedFd) -> R
 
 /// Tells the image's `ldconfig`; nothing, where that reads no such directory.
 pub(super) fn write_drop_in(container: &Place, files: &[&Planned]) -> Result<()> {
-    let Ok(dir) = container.open(CONF_DIR, OFlags::PATH | OFlags::DIRECTORY) else {
-        return Ok(());
-    };
+    let Some(dir) = container.find(CONF_DIR, OFlags::PATH | OFlags::DIRECTORY)? else { return Ok(()) };
     if mount_id(&dir)? != container.root_mount {
         return Ok(());
     }

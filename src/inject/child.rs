@@ -8,9 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, set_parent_process_death_signal,
-};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, set_parent_process_death_signal};
 
 use crate::cgroup::{self, OwnCgroups};
 use crate::error::{Error, Exit, OrExit, Result};
@@ -40,10 +38,9 @@ pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<Option<String>>) -> R
     match fork_into(within) {
         Ok(Fork::Child) => {
             let work = || end_with(hook).and_then(|()| move_to(birth)).and_then(|()| work());
-            let outcome = catch_unwind(AssertUnwindSafe(work))
-                .unwrap_or_else(|_| {
-                    Err(Error::new(Exit::Io, "internal error in the container; please report it"))
-                });
+            let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                Err(Error::new(Exit::Io, "internal error in the container; please report it"))
+            });
             // Nobody is left to tell if the pipe is broken; the parent takes silence for failure.
             let _ = rustix::io::write(&pipe, &encode(&outcome));
             exit_now(0)

@@ -11,11 +11,12 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, fstat, openat};
+use rustix::io::Errno;
 
-use super::place::{Id, Place, id, mount_id};
+use super::place::{Id, Place, id, is_of_container, meddled, mount_id, shown};
 use crate::compat::{self, OWNER, SECTION};
 use crate::elf::{Class, Elf, Machine};
-use crate::error::{Error, Exit, Result};
+use crate::error::{Exit, OrExit, Result};
 use crate::resolve::{Dir, File};
 
 /// Where images have them, relative to the root; links on the way are usual (`/usr/local/cuda`).
@@ -46,52 +47,54 @@ impl Library {
     pub fn read_back(&self, container: &Place, place: &str) -> Result<()> {
         let File { source, dir, name, .. } = &self.file;
         let path = format!("{place}/{}/{name}", dir.as_str());
-        if container.open(&path, OFlags::PATH).and_then(|fd| id(&fd)) == Ok(self.id) {
+        if container.find(&path, OFlags::PATH)?.is_some_and(|there| id(there) == Ok(self.id)) {
             return Ok(());
         }
-        let message = format!(
-            "the container's /{path} is not its /{source} as that was; nobody else may change its files while it starts"
-        );
-        Err(Error::new(Exit::Request, message))
+        Err(meddled(&path, &format!("is not its /{source} as that was")))
     }
 }
 
 /// The image's libraries, if they are used on a host whose loaded driver is of this version; else none. `proc` is the
-/// host's `/proc`.
-pub(super) fn find(container: &Place, proc: &OwnedFd, host: &str) -> Vec<Library> {
-    let chosen = || -> Option<Vec<Library>> {
-        let (libcuda, id) = library(container, SONAME)?;
-        let names = names(container)?;
-        // Two versions: nobody knows which of them is meant.
-        let mut versions = names.iter().filter_map(|name| compat::version(name));
-        let (version, None) = (versions.next()?, versions.next()) else { return None };
-        // What is judged is what is loaded.
-        let (_, same) = library(container, &format!("libcuda.so.{version}"))?;
-        if same != id || !is_fit(proc, &libcuda, host, version)? {
-            return None;
-        }
-        let taken = names.into_iter().filter(|name| compat::is_taken(name));
-        Some(
-            taken
-                .filter_map(|name| library(container, &name).map(|(_, id)| Library::new(name, id)))
-                .collect(),
-        )
-    };
-    chosen().unwrap_or_default()
+/// host's `/proc`. [`Exit::Io`] where that cannot be found out for a reason that is not the image's.
+pub(super) fn find(container: &Place, proc: &OwnedFd, host: &str) -> Result<Vec<Library>> {
+    Ok(chosen(container, proc, host)?.unwrap_or_default())
+}
+
+fn chosen(container: &Place, proc: &OwnedFd, host: &str) -> Result<Option<Vec<Library>>> {
+    let Some((libcuda, id)) = library(container, SONAME)? else { return Ok(None) };
+    let Some(names) = names(container)? else { return Ok(None) };
+    // Two versions: nobody knows which of them is meant.
+    let mut versions = names.iter().filter_map(|name| compat::version(name));
+    let (Some(version), None) = (versions.next(), versions.next()) else { return Ok(None) };
+    // What is judged is what is loaded.
+    let same = library(container, &format!("libcuda.so.{version}"))?;
+    if same.is_none_or(|(_, same)| same != id) || !is_fit(proc, &libcuda, host, version)? {
+        return Ok(None);
+    }
+    let mut libraries = Vec::new();
+    for name in names.into_iter().filter(|name| compat::is_taken(name)) {
+        libraries.extend(library(container, &name)?.map(|(_, id)| Library::new(name, id)));
+    }
+    Ok(Some(libraries))
 }
 
 /// A regular file of this name, wherever links lead on the image's own file system. Not opened for reading.
-fn library(container: &Place, name: &str) -> Option<(OwnedFd, Id)> {
-    let file = container.open(&format!("{DIR}/{name}"), OFlags::PATH).ok()?;
-    let stat = fstat(&file).ok()?;
+fn library(container: &Place, name: &str) -> Result<Option<(OwnedFd, Id)>> {
+    let path = format!("{DIR}/{name}");
+    let Some(file) = container.find(&path, OFlags::PATH)? else { return Ok(None) };
+    let stat = fstat(&file).or_exit(Exit::Io, || cannot("look at", &path))?;
     let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    let own = mount_id(&file).ok()? == container.root_mount;
-    (regular && own).then_some((file, (stat.st_dev, stat.st_ino)))
+    let own = mount_id(&file)? == container.root_mount;
+    Ok((regular && own).then_some((file, (stat.st_dev, stat.st_ino))))
 }
 
-/// The names in the directory; none where they are too many.
-fn names(container: &Place) -> Option<Vec<String>> {
-    let dir = container.open(DIR, OFlags::RDONLY | OFlags::DIRECTORY).ok()?;
+/// The names in the directory; none where they are too many, or cannot be read.
+fn names(container: &Place) -> Result<Option<Vec<String>>> {
+    let dir = container.find(DIR, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    Ok(dir.and_then(names_in))
+}
+
+fn names_in(dir: OwnedFd) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut buffer = Vec::with_capacity(4096);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
@@ -105,14 +108,26 @@ fn names(container: &Place) -> Option<Vec<String>> {
 }
 
 /// Does the image's `libcuda` fit this processor and the host's driver?
-fn is_fit(proc: &OwnedFd, libcuda: &OwnedFd, host: &str, version: &str) -> Option<bool> {
+fn is_fit(proc: &OwnedFd, libcuda: &OwnedFd, host: &str, version: &str) -> Result<bool> {
     // The very file that was looked at. One that somebody else holds a lease on is not waited for.
     let path = format!("self/fd/{}", libcuda.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = openat(proc, path, flags, Mode::empty()).ok()?;
-    let elf = Elf::read(&file).ok()?;
+    let file = match openat(proc, path, flags, Mode::empty()) {
+        Err(e) if e == Errno::AGAIN || is_of_container(e) => return Ok(false),
+        file => file.or_exit(Exit::Io, || cannot("open", &format!("{DIR}/{SONAME}")))?,
+    };
+    Ok(is_note_fit(&file, host, version).unwrap_or(false))
+}
+
+/// None where it cannot be read, or is no library.
+fn is_note_fit(libcuda: &OwnedFd, host: &str, version: &str) -> Option<bool> {
+    let elf = Elf::read(libcuda).ok()?;
     let notes = elf.notes(SECTION, OWNER).ok()?;
     let note = notes.first().map(|note| note.description.as_slice());
     let loads = (elf.class(), elf.machine()) == (Class::Bits64, Machine::HOST);
     Some(loads && compat::judge(host, version, note).is_ok())
+}
+
+fn cannot(what: &str, path: &str) -> String {
+    format!("cannot {what} the container's {}", shown(path))
 }

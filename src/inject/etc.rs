@@ -6,15 +6,16 @@
 //! without a lease.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, fstat, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::process::{Pid, getpid, test_kill_process};
 
 use super::detached::move_onto;
-use super::place::{Holder, Id, Place, id, mount_id};
+use super::place::{self, Holder, Id, Place, by_cause, id, lost, meddled, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::files;
@@ -40,10 +41,7 @@ pub(super) struct New {
 impl Old {
     /// Finds `/etc/<name>`; none where there is no such file, or another thing has its name.
     pub fn find(container: &Place, name: &str) -> Result<Option<Self>> {
-        let etc = match container.open("etc", OFlags::PATH | OFlags::DIRECTORY) {
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
-            etc => etc.or_exit(Exit::Io, || "cannot open the container's /etc")?,
-        };
+        let Some(etc) = container.find("etc", OFlags::PATH | OFlags::DIRECTORY)? else { return Ok(None) };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let shown = || shown(name);
         let fd = match openat(&etc, name, flags, Mode::empty()) {
@@ -69,7 +67,9 @@ impl Old {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let cannot = || format!("cannot read {}", shown(&self.name));
         let file = match openat(proc, path, flags, Mode::empty()) {
-            Err(Errno::AGAIN) => return Err(held(&self.name)),
+            Err(Errno::AGAIN) => {
+                return Err(meddled(&path_of(&self.name), "is being written by somebody else"));
+            }
             file => File::from(file.or_exit(Exit::Io, cannot)?),
         };
         let usual = usize::try_from(self.size.min(most)).unwrap_or_default() + 1;
@@ -86,26 +86,35 @@ impl Old {
 impl New {
     /// Puts what is going to be mounted into the tmpfs, as long as that can be written to.
     pub fn stage(&self, tmpfs: &OwnedFd, ids: RootIds) -> Result<()> {
-        if self.own { Ok(()) } else { replace(tmpfs, &self.old.name, &self.bytes, ids).map(drop) }
+        if self.own {
+            return Ok(());
+        }
+        let written = ids.create(|| write(tmpfs, &self.old.name, &self.bytes));
+        written.map(drop).or_exit(Exit::Io, || format!("cannot write what covers {}", shown(&self.old.name)))
     }
 
     /// Brings it in, and looks again that it is there.
     pub fn attach(&self, container: &Place, tmpfs: &OwnedFd) -> Result<()> {
         let name = self.old.name.as_str();
         let new = if self.own {
-            replace(&self.old.etc.fd, name, &self.bytes, container.ids)?
+            replace(&self.old.etc.fd, &path_of(name), &self.bytes, container.ids)?
         } else {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             let tree = open_tree(tmpfs, name, flags);
             let tree = match tree.and_then(|tree| move_onto(&tree, &self.old.fd).map(|()| tree)) {
-                Err(Errno::NOENT) => return Err(gone(name)),
+                Err(Errno::NOENT) => return Err(lost(&path_of(name))),
                 mounted => mounted.or_exit(Exit::Io, || format!("cannot mount {}", shown(name)))?,
             };
             id(tree).or_exit(Exit::Io, || format!("cannot look at {}", shown(name)))?
         };
-        let there = container.open(&format!("etc/{name}"), OFlags::PATH | OFlags::NOFOLLOW);
-        if there.and_then(id) == Ok(new) { Ok(()) } else { Err(gone(name)) }
+        let there = container.find(&path_of(name), OFlags::PATH | OFlags::NOFOLLOW)?;
+        if there.is_some_and(|there| id(there) == Ok(new)) { Ok(()) } else { Err(lost(&path_of(name))) }
     }
+}
+
+/// Relative to the container's root.
+fn path_of(name: &str) -> String {
+    format!("etc/{name}")
 }
 
 /// It in messages.
@@ -113,41 +122,81 @@ fn shown(name: &str) -> String {
     format!("the container's /etc/{name}")
 }
 
-fn held(name: &str) -> Error {
-    let message = format!(
-        "{} is being written by somebody else; nobody else may change its files while it starts",
-        shown(name)
-    );
-    Error::new(Exit::Request, message)
+/// Puts a file of the container's into the place of what is at this path, in this directory.
+pub(super) fn replace(dir: &OwnedFd, path: &str, content: &[u8], ids: RootIds) -> Result<Id> {
+    let put = put(dir, path, content, ids, |new| renameat(dir, new, dir, name_in(path)));
+    by_cause(
+        put,
+        || cannot_write(path),
+        || "let it be a file that the container's root can replace".to_owned(),
+    )
 }
 
-fn gone(name: &str) -> Error {
-    let message = format!("{} is gone again; nobody else may change its /etc while it starts", shown(name));
-    Error::new(Exit::Request, message)
-}
-
-/// Writes a file of the container's beside the one of this name, and renames it into its place. [`Exit::Request`] for
-/// what the container's file system can cause.
-pub(super) fn replace(dir: &OwnedFd, name: &str, content: &[u8], ids: RootIds) -> Result<Id> {
-    let new = format!(".{name}.vgpu");
-    let write = || -> io::Result<Id> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let mut file = File::from(openat(dir, &new, flags, Mode::from_raw_mode(0o644))?);
-        file.write_all(content)?;
-        renameat(dir, &new, dir, name)?;
-        Ok(id(&file)?)
+/// Makes a file of the container's. What somebody else has made at this path meanwhile stays: it may be mounted on.
+pub(super) fn add(dir: &OwnedFd, path: &str, content: &[u8], ids: RootIds) -> Result<()> {
+    let into_place = |new: &str| {
+        let linked = linkat(dir, new, dir, name_in(path), AtFlags::empty());
+        unlinkat(dir, new, AtFlags::empty())?;
+        if linked == Err(Errno::EXIST) { Ok(()) } else { linked }
     };
-    let written = ids.create(|| {
-        // What a hook that was killed has left.
-        let _ = unlinkat(dir, &new, AtFlags::empty());
-        let written = write();
-        if written.is_err() {
+    let put = put(dir, path, content, ids, into_place).map(drop);
+    by_cause(put, || cannot_write(path), || "make it in the image".to_owned())
+}
+
+fn cannot_write(path: &str) -> String {
+    format!("cannot write the container's {}", place::shown(path))
+}
+
+/// Writes a file under a name that no other hook has, and has it brought `into_place`.
+fn put(
+    dir: &OwnedFd,
+    path: &str,
+    content: &[u8],
+    ids: RootIds,
+    into_place: impl FnOnce(&str) -> Result<(), Errno>,
+) -> Result<Id, Errno> {
+    let before = format!(".{}.vgpu.", name_in(path));
+    let new = format!("{before}{}", getpid().as_raw_nonzero());
+    ids.create(|| {
+        remove_left(dir, before.as_bytes());
+        let put = write(dir, &new, content).and_then(|id| into_place(&new).map(|()| id));
+        if put.is_err() {
             let _ = unlinkat(dir, &new, AtFlags::empty());
         }
-        written
-    });
-    let image = [Errno::EXIST, Errno::NOENT, Errno::ROFS, Errno::ACCESS, Errno::PERM];
-    let of_image = |e: &io::Error| image.iter().any(|errno| e.raw_os_error() == Some(errno.raw_os_error()));
-    let exit = if written.as_ref().is_err_and(of_image) { Exit::Request } else { Exit::Io };
-    written.or_exit(exit, || format!("cannot write {new} beside the container's {name}"))
+        put
+    })
+}
+
+/// More names than any `/etc` has.
+const MOST_NAMES: usize = 10_000;
+
+/// Removes what hooks have left that were killed. Their process ids come after this in the names of such files; one that
+/// is there is at work.
+fn remove_left(dir: &OwnedFd, before: &[u8]) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(list) = openat(dir, ".", flags, Mode::empty()) else { return };
+    let mut buffer = Vec::with_capacity(8192);
+    let mut entries = RawDir::new(list, buffer.spare_capacity_mut());
+    for _ in 0..MOST_NAMES {
+        let Some(Ok(entry)) = entries.next() else { return };
+        let pid = entry.file_name().to_bytes().strip_prefix(before);
+        let pid = pid.and_then(|pid| str::from_utf8(pid).ok()?.parse().ok()).and_then(Pid::from_raw);
+        let is_left = |pid: Pid| pid == getpid() || test_kill_process(pid) == Err(Errno::SRCH);
+        if pid.is_some_and(is_left) {
+            let _ = unlinkat(dir, entry.file_name(), AtFlags::empty());
+        }
+    }
+}
+
+/// Writes a file that is not there.
+fn write(dir: &OwnedFd, name: &str, content: &[u8]) -> Result<Id, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file = File::from(openat(dir, name, flags, Mode::from_raw_mode(0o644))?);
+    file.write_all(content).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    id(&file)
+}
+
+/// The last part of a path.
+fn name_in(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }

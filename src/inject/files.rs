@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::compat::{self, Library};
 use super::detached::{self, Use};
 use super::etc::New;
-use super::place::{Id, Place, id, lost, mount_id};
+use super::place::{Id, Place, id, is_of_container, lost, meddled, mount_id, shown};
 use super::{cache, musl};
 use crate::container::RootIds;
 use crate::driver::DriverFile;
@@ -74,14 +74,15 @@ impl<'a> Detached<'a> {
     }
 
     /// The image's own libraries that come before the host's; none where the container gets no CUDA of the host's.
-    pub fn compat(&self, container: &Place) -> Vec<Library> {
+    pub fn compat(&self, container: &Place) -> Result<Vec<Library>> {
         // Its name has the loaded driver's version.
         let host = self.files.iter().find_map(|file| crate::compat::version(&file.file.name));
-        let mut libraries = host.map_or_else(Vec::new, |host| compat::find(container, &self.proc, host));
+        let libraries = host.map(|host| compat::find(container, &self.proc, host)).transpose()?;
+        let mut libraries = libraries.unwrap_or_default();
         let of_host = self.kept(&libraries).filter(|file| file.file.dir == Dir::Lib64);
         let names: Vec<&str> = of_host.map(|file| file.file.name.as_str()).collect();
         libraries.retain(|library| !names.contains(&library.file.name.as_str()));
-        libraries
+        Ok(libraries)
     }
 
     /// The host's files that the image has none for.
@@ -151,7 +152,7 @@ impl<'a> Detached<'a> {
     pub fn read_back(&self, container: &Place, compat: &[Library]) -> Result<()> {
         let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
         compat.iter().try_for_each(|library| library.read_back(container, PLACE))?;
-        let place = container.open(PLACE, OFlags::PATH | OFlags::DIRECTORY).map_err(|_| lost(PLACE))?;
+        let place = container.find(PLACE, OFlags::PATH | OFlags::DIRECTORY)?.ok_or_else(|| lost(PLACE))?;
         // In what was mounted just now, sealed, every link is known. It is another one where an earlier call did that.
         let is_ours = mount_id(&place)? == mount_id(tmpfs)?;
         for file in self.kept(compat) {
@@ -175,20 +176,20 @@ pub(super) fn read_back(container: &Place, path: &str, on_host: Id, source: &str
 }
 
 fn compare(there: Result<Id, Errno>, on_host: Id, path: &str, source: &str) -> Result<()> {
-    if there == Ok(on_host) {
-        return Ok(());
+    match there {
+        Ok(there) if there == on_host => Ok(()),
+        Err(e) if !is_of_container(e) => {
+            Err(e).or_exit(Exit::Io, || format!("cannot look at the container's {}", shown(path)))
+        }
+        _ => Err(meddled(path, &format!("is not the host's {source}"))),
     }
-    let message = format!(
-        "the container's /{path} is not the host's {source}; nobody else may change its files while it starts"
-    );
-    Err(Error::new(Exit::Request, message))
 }
 
 /// The link by which a file is found that is looked for elsewhere. An image that brings a file of its own there keeps
 /// it.
 fn link_to(file: &OpenFile, container: &Place) -> Result<()> {
     let Some(path) = &file.file.link_at else { return Ok(()) };
-    if container.open(path, OFlags::PATH).is_ok() {
+    if container.find(path, OFlags::PATH)?.is_some() {
         return Ok(());
     }
     let (holder, name) = container.target(path, FileType::Symlink)?;

@@ -22,7 +22,7 @@ use super::child::{self, Birth};
 use super::dev::{self, Foreign, OpenNode};
 use super::files::{self, OpenFile};
 use super::mounts::MountTable;
-use super::place::{Holder, Place, mount_id};
+use super::place::{Holder, Place, by_cause, mount_id};
 use super::procfs::{self, Told};
 use super::sockets::{self, OpenSocket};
 use crate::cgroup::CgroupPath;
@@ -186,7 +186,7 @@ fn open_root(path: &Path) -> Result<(OwnedFd, Stat)> {
     let opened = rustix::fs::open(path, flags, Mode::empty())
         .and_then(|fd| rustix::fs::fstat(&fd).map(|stat| (fd, stat)));
     let cannot = || format!("cannot open the container's root {}", quoted(&path.to_string_lossy()));
-    opened.or_exit(Exit::Request, cannot)
+    by_cause(opened, cannot, || "leave it where it is".to_owned())
 }
 
 /// What the child works with inside the container's mount namespace.
@@ -211,7 +211,7 @@ impl Inside<'_> {
         let own_layer = !self.read_only && self.mounts.is_writable_overlay(root_mount);
         let container = Place { root, root_mount, mounts: &self.mounts, ids: self.ids, own_layer };
         let dev = dev(&container)?;
-        let compat = self.files.compat(&container);
+        let compat = self.files.compat(&container)?;
         let lease = match self.dev.attached(&dev, &container, &self.foreign)? {
             Some(lease) => lease,
             None => {
@@ -256,9 +256,8 @@ impl Inside<'_> {
 
 /// `/dev` beneath the root, wherever symbolic links in the image take it there, if it may hold mounts.
 fn dev(container: &Place) -> Result<Holder> {
-    let fd = container
-        .open("dev", OFlags::PATH | OFlags::DIRECTORY)
-        .or_exit(Exit::Request, || "the container has no usable /dev")
-        .map_err(|e| e.remedy("add the tmpfs that engines mount there"))?;
+    let none = || "the container has no usable /dev".to_owned();
+    let fd = container.open("dev", OFlags::PATH | OFlags::DIRECTORY);
+    let fd = by_cause(fd, none, || "add the tmpfs that engines mount there".to_owned())?;
     container.holder_at(fd, "dev")
 }

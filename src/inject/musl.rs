@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fstat};
 
 use super::cache::directories;
-use super::etc::{New, Old, replace};
+use super::etc::{New, Old, add};
 use super::place::Place;
-use crate::error::Result;
+use crate::error::{Exit, OrExit, Result};
 use crate::resolve::File as Planned;
 
 /// The processor as musl names it, which has one name for both of ours.
@@ -25,11 +25,10 @@ const LARGEST: u64 = 64 << 10;
 /// The image's search path with the driver's directories in front; none where the image has no loader of musl's, or
 /// a path of that size. `proc` is the host's `/proc`.
 pub(super) fn merged(container: &Place, files: &[&Planned], proc: &OwnedFd) -> Result<Option<New>> {
-    let loader = container.open(&format!("lib/ld-musl-{ARCH}.so.1"), OFlags::PATH);
-    let is_file = |fd: &OwnedFd| {
-        fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
-    };
-    if !loader.is_ok_and(|loader| is_file(&loader)) {
+    let path = format!("lib/ld-musl-{ARCH}.so.1");
+    let Some(loader) = container.find(&path, OFlags::PATH)? else { return Ok(None) };
+    let stat = fstat(&loader).or_exit(Exit::Io, || format!("cannot look at the container's /{path}"))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Ok(None);
     }
     let name = format!("ld-musl-{ARCH}.path");
@@ -48,11 +47,10 @@ fn find_or_make(container: &Place, name: &str) -> Result<Option<Old>> {
     }
     let path = format!("etc/{name}");
     let (etc, name) = container.target(&path, FileType::RegularFile)?;
-    if container.open(&path, OFlags::PATH | OFlags::NOFOLLOW).is_ok() {
+    if container.find(&path, OFlags::PATH | OFlags::NOFOLLOW)?.is_some() {
         return Ok(None);
     }
-    replace(&etc.fd, name, USUAL.as_bytes(), container.ids)
-        .map_err(|e| e.remedy(&format!("make /{path} in the image")))?;
+    add(&etc.fd, &path, USUAL.as_bytes(), container.ids)?;
     Old::find(container, name)
 }
 

@@ -41,6 +41,20 @@ impl Place<'_> {
         beneath(&self.root, path, flags)
     }
 
+    /// The same; none where there is no such thing, and none that can be reached. What else went wrong is no sign that
+    /// there is none: [`Exit::Io`].
+    pub fn find(&self, path: &str, flags: OFlags) -> Result<Option<OwnedFd>> {
+        const NONE: [Errno; 5] =
+            [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NAMETOOLONG, Errno::ACCESS];
+        match self.open(path, flags) {
+            Err(e) if NONE.contains(&e) => Ok(None),
+            Err(Errno::AGAIN) => Err(meddled(path, "is being renamed by somebody else")),
+            opened => {
+                opened.map(Some).or_exit(Exit::Io, || format!("cannot open the container's {}", shown(path)))
+            }
+        }
+    }
+
     /// The directory of what is going to be at this path, made where there is none, and the name in it.
     pub fn target<'p>(&self, path: &'p str, kind: FileType) -> Result<(Holder, &'p str)> {
         let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -157,10 +171,13 @@ pub(super) fn shown(path: &str) -> String {
 
 /// What was made or mounted a moment ago is not there.
 pub(super) fn lost(path: &str) -> Error {
-    let message = format!(
-        "the container's {} is gone again, or an earlier hook was killed half-way; nobody else may change its files while it starts",
-        shown(path)
-    );
+    meddled(path, "is gone again, or an earlier hook was killed half-way")
+}
+
+/// Somebody else is at work in the container's root file system, and this is how it shows.
+pub(super) fn meddled(path: &str, how: &str) -> Error {
+    let message =
+        format!("the container's {} {how}; nobody else may change its files while it starts", shown(path));
     Error::new(Exit::Request, message)
 }
 
@@ -182,16 +199,38 @@ impl Goal<'_> {
     }
 }
 
-/// [`Exit::Request`] for what files and mounts of the container's can cause, [`Exit::Io`] for the rest.
 fn done<T>(result: Result<T, Errno>, path: &str, what: &str, goal: &Goal) -> Result<T> {
-    let cannot = || format!("cannot {what} the container's {}", shown(path));
-    let of_image = [Errno::NOENT, Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOTDIR, Errno::LOOP];
+    by_cause(result, || format!("cannot {what} the container's {}", shown(path)), || goal.remedy())
+}
+
+/// [`Exit::Request`], with a remedy, for what files and mounts of the container's can cause; [`Exit::Io`] for the rest.
+pub(super) fn by_cause<T>(
+    result: Result<T, Errno>,
+    cannot: impl FnOnce() -> String,
+    remedy: impl FnOnce() -> String,
+) -> Result<T> {
     match result {
-        Err(e) if of_image.contains(&e) => {
-            result.or_exit(Exit::Request, cannot).map_err(|e| e.remedy(&goal.remedy()))
+        Err(e) if is_of_container(e) => {
+            result.or_exit(Exit::Request, cannot).map_err(|e| e.remedy(&remedy()))
         }
         result => result.or_exit(Exit::Io, cannot),
     }
+}
+
+/// Can files and mounts of the container's cause it?
+pub(super) fn is_of_container(e: Errno) -> bool {
+    const CAUSED: [Errno; 9] = [
+        Errno::NOENT,
+        Errno::ACCESS,
+        Errno::PERM,
+        Errno::ROFS,
+        Errno::NOTDIR,
+        Errno::ISDIR,
+        Errno::EXIST,
+        Errno::LOOP,
+        Errno::NAMETOOLONG,
+    ];
+    CAUSED.contains(&e)
 }
 
 /// How often a path is looked up again while somebody renames along the way.

@@ -50,7 +50,7 @@ impl<'a> Detached<'a> {
     pub fn attach(&self, container: &Place) -> Result<()> {
         for (socket, clone) in self.sockets.iter().zip(&self.clones) {
             let path = &socket.socket.path;
-            if container.open(path, OFlags::PATH).and_then(id) == Ok(socket.id) {
+            if container.find(path, OFlags::PATH)?.is_some_and(|there| id(there) == Ok(socket.id)) {
                 continue;
             }
             let (holder, name) = container.target(path, FileType::RegularFile)?;
