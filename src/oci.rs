@@ -108,11 +108,33 @@ struct CapabilitySets {
 }
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "Cow<str>")]
 enum Capability {
-    #[serde(rename = "CAP_SYS_ADMIN")]
     SysAdmin,
-    #[serde(other)]
     Other,
+}
+
+impl From<Cow<'_, str>> for Capability {
+    /// By all that any runtime takes for it. runc wants the name as it is in capabilities(7); crun takes what
+    /// cap_from_name(3) does: any case, and numbers as C writes them. In options of engines it has no CAP_.
+    fn from(text: Cow<str>) -> Self {
+        const NUMBER: u32 = 21;
+        let prefixed = text.get(..4).filter(|prefix| prefix.eq_ignore_ascii_case("CAP_"));
+        let name = &text[prefixed.map_or(0, str::len)..];
+        let named = name.eq_ignore_ascii_case("SYS_ADMIN");
+        if named || number(&text) == Some(NUMBER) { Self::SysAdmin } else { Self::Other }
+    }
+}
+
+/// A number as strtoul(3) reads it when it is to find the base itself.
+fn number(text: &str) -> Option<u32> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let octal = text.strip_prefix('0').filter(|digits| !digits.is_empty());
+    match (hex, octal) {
+        (Some(digits), _) => u32::from_str_radix(digits, 16).ok(),
+        (None, Some(digits)) => u32::from_str_radix(digits, 8).ok(),
+        (None, None) => text.parse().ok(),
+    }
 }
 
 impl CapabilitySets {
@@ -433,6 +455,30 @@ mod tests {
         ] {
             let json = format!(r#"{{"linux":{{"namespaces":{namespaces}}}}}"#);
             assert_eq!(Bundle::parse(json.as_bytes()).unwrap().joins_mount_namespace(), joins, "{json}");
+        }
+    }
+
+    #[test]
+    fn a_capability_has_many_names() {
+        let is = |text: &str| Capability::from(Cow::from(text)) == Capability::SysAdmin;
+        for text in
+            ["CAP_SYS_ADMIN", "cap_sys_admin", "Cap_Sys_Admin", "sys_admin", "21", "0x15", "0X15", "025"]
+        {
+            assert!(is(text), "{text}");
+        }
+        for text in [
+            "",
+            "CAP_",
+            "CAP_SYS_ADMIN_NOT",
+            "CAP_CAP_SYS_ADMIN",
+            "CAP_SYS",
+            "2",
+            "210",
+            "0x21",
+            "021",
+            "cäp_sys_admin",
+        ] {
+            assert!(!is(text), "{text}");
         }
     }
 

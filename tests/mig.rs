@@ -350,10 +350,13 @@ fn a_gpu_that_leaves_mig_mode_is_not_cut_before_its_leases_end() {
 #[test]
 #[ignore = "needs root: starts containers"]
 fn sys_admin_is_another_way_to_mig_devices() {
-    let sys_admin = |config: &mut Value| {
-        let bounding = config["process"]["capabilities"]["bounding"].as_array_mut().expect("a set");
-        bounding.push(json!("CAP_SYS_ADMIN"));
+    let named = |name: &'static str| {
+        move |config: &mut Value| {
+            let bounding = config["process"]["capabilities"]["bounding"].as_array_mut().expect("a set");
+            bounding.push(json!(name));
+        }
     };
+    let sys_admin = named("CAP_SYS_ADMIN");
     for runtime in [Runtime::Runc, Runtime::Crun] {
         let host = host(Cgroups::V1);
         let said = assert_refused(&wants(&host, runtime, "mig", 1).tweak(sys_admin).build(), 65);
@@ -367,6 +370,16 @@ fn sys_admin_is_another_way_to_mig_devices() {
         share.up().ok();
         host.write_pool(&format!("policy.allow_other_access = true\n{POOL}"));
         wants(&host, runtime, "mig", 1).tweak(sys_admin).build().up().ok();
+    }
+
+    // crun takes it by other names, too. That these are names of it, a container without a lease tells.
+    let host = host(Cgroups::V1);
+    for name in ["cap_sys_admin", "21", "0x15", "025"] {
+        let bounding = ["sed", "-n", "s/^CapBnd:\t//p", "/proc/self/status"];
+        let without = host.container(Runtime::Crun).args(&bounding).tweak(named(name)).build();
+        let set = u64::from_str_radix(without.run().ok().stdout.trim_end(), 16).expect("a set");
+        assert_ne!(set & 1 << 21, 0, "{name}");
+        assert_refused(&wants(&host, Runtime::Crun, "mig", 1).tweak(named(name)).build(), 65);
     }
 }
 
