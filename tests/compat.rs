@@ -9,6 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use common::attack::{Outside, attacked, meddle};
+use common::bundle::without_dev;
 use common::container::Builder;
 use common::driver::install_all;
 use common::halted::{Halted, mounted_by_vgpu};
@@ -378,6 +379,31 @@ fn r19_whatever_is_there_the_container_starts() {
         let before = outside.world();
         assert_eq!(container.run().ok().stdout, hosts(), "{thing}");
         outside.assert_is(&before, thing);
+    }
+
+    // What vgpu itself is going to cover, with all of the directory there, or with the library alone.
+    for (n, place) in
+        ["usr/local/nvidia/lib64", "usr/local/nvidia/compat", "dev/vgpu", "run"].into_iter().enumerate()
+    {
+        for whole in [true, false] {
+            let builder = image(&host, [Runtime::Runc, Runtime::Crun][n % 2]);
+            let builder = if whole { builder.overlay() } else { builder };
+            let container = builder.tweak(without_dev).furnish(|root| {
+                install(&root.join(place), NEWER, Some(PERMITS));
+                make_dir(&root.join("usr/local/cuda"));
+                if whole {
+                    symlink(format!("/{place}"), root.join(COMPAT)).expect("a link");
+                } else {
+                    make_dir(&root.join(COMPAT));
+                    for name in ["libcuda.so.1", versioned] {
+                        symlink(format!("/{place}/{versioned}"), root.join(COMPAT).join(name))
+                            .expect("a link");
+                    }
+                }
+            });
+            let container = container.build();
+            assert_eq!(container.run().ok().stdout, hosts(), "{place}");
+        }
     }
 
     // What is mounted there from the host is not the image's: it is not read.

@@ -5,12 +5,13 @@
 //! files, so that LD_LIBRARY_PATH, the merged linker cache and `ldconfig` lead to the same.
 //!
 //! All of this is the image's, who may mean harm. Its files are read as data, a bounded part of each; what is on another
-//! mount than the root (a `/proc`, where reading can do things) is not read; whatever is odd, the host's driver is used:
-//! no start fails for it. What is loaded in the end is the container's own business.
+//! mount than the root (a `/proc`, where reading can do things) is not read, and what vgpu is going to cover is not used;
+//! whatever is odd, the host's driver is used: no start fails for it. What is loaded in the end is the container's own business.
 
+use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{FileType, Mode, OFlags, RawDir, fstat, openat};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
 use super::place::{Id, Place, id, is_of_container, meddled, mount_id, shown};
@@ -62,6 +63,10 @@ pub(super) fn find(container: &Place, proc: &OwnedFd, host: &str) -> Result<Vec<
 
 fn chosen(container: &Place, proc: &OwnedFd, host: &str) -> Result<Option<Vec<Library>>> {
     let Some((libcuda, id)) = library(container, SONAME)? else { return Ok(None) };
+    let covered = Covered::find(container, proc)?;
+    if covered.has(&libcuda)? {
+        return Ok(None);
+    }
     let Some(names) = names(container)? else { return Ok(None) };
     // Two versions: nobody knows which of them is meant.
     let mut versions = names.iter().filter_map(|name| compat::version(name));
@@ -73,9 +78,50 @@ fn chosen(container: &Place, proc: &OwnedFd, host: &str) -> Result<Option<Vec<Li
     }
     let mut libraries = Vec::new();
     for name in names.into_iter().filter(|name| compat::is_taken(name)) {
-        libraries.extend(library(container, &name)?.map(|(_, id)| Library::new(name, id)));
+        if let Some((file, id)) = library(container, &name)?
+            && !covered.has(&file)?
+        {
+            libraries.push(Library::new(name, id));
+        }
     }
     Ok(Some(libraries))
+}
+
+/// The directories in which something of vgpu's is going to be mounted: nobody may find there any more what the image
+/// has there.
+struct Covered<'a> {
+    /// By the paths that the kernel has for them.
+    dirs: Vec<CString>,
+    proc: &'a OwnedFd,
+}
+
+impl<'a> Covered<'a> {
+    fn find(container: &Place, proc: &'a OwnedFd) -> Result<Self> {
+        let mut covered = Self { dirs: Vec::new(), proc };
+        for dir in ["usr/local/nvidia", "dev", "etc", "proc", "run"] {
+            if let Some(dir) = container.find(dir, OFlags::PATH | OFlags::DIRECTORY)? {
+                covered.dirs.push(covered.path_of(&dir)?);
+            }
+        }
+        Ok(covered)
+    }
+
+    /// Is the file beneath one of them?
+    fn has(&self, file: &OwnedFd) -> Result<bool> {
+        let path = self.path_of(file)?;
+        let rest = |dir: &CString| path.as_bytes().strip_prefix(dir.as_bytes());
+        Ok(self.dirs.iter().any(|dir| rest(dir).is_some_and(|rest| rest.starts_with(b"/"))))
+    }
+
+    fn path_of(&self, file: &OwnedFd) -> Result<CString> {
+        readlinkat(self.proc, in_proc(file), Vec::new())
+            .or_exit(Exit::Io, || format!("cannot ask where the container's /{DIR} is"))
+    }
+}
+
+/// What is open, relative to `/proc`.
+fn in_proc(file: &OwnedFd) -> String {
+    format!("self/fd/{}", file.as_raw_fd())
 }
 
 /// A regular file of this name, wherever links lead on the image's own file system. Not opened for reading.
@@ -110,9 +156,8 @@ fn names_in(dir: OwnedFd) -> Option<Vec<String>> {
 /// Does the image's `libcuda` fit this processor and the host's driver?
 fn is_fit(proc: &OwnedFd, libcuda: &OwnedFd, host: &str, version: &str) -> Result<bool> {
     // The very file that was looked at. One that somebody else holds a lease on is not waited for.
-    let path = format!("self/fd/{}", libcuda.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match openat(proc, path, flags, Mode::empty()) {
+    let file = match openat(proc, in_proc(libcuda), flags, Mode::empty()) {
         Err(e) if e == Errno::AGAIN || is_of_container(e) => return Ok(false),
         file => file.or_exit(Exit::Io, || cannot("open", &format!("{DIR}/{SONAME}")))?,
     };
