@@ -93,6 +93,11 @@ fn host(cgroups: Cgroups) -> Host {
 /// What every container asks for beside vGPUs: nodes of each kind, and files.
 const CAPABILITIES: (&str, &str) = ("NVIDIA_DRIVER_CAPABILITIES", "utility,compute,display");
 
+/// On v1 the merged linker cache is mounted, on v2 it is renamed into place.
+fn is_on_overlay(host: &Host) -> bool {
+    host.view().cgroups() == Cgroups::V2
+}
+
 /// A host, and the container on it that holds everything.
 struct Scene<'h> {
     host: &'h Host,
@@ -108,8 +113,7 @@ struct Scene<'h> {
 impl<'h> Scene<'h> {
     fn new(host: &'h Host) -> Self {
         let lot = Lot::new(host, ALL).with_env(CAPABILITIES.0, CAPABILITIES.1);
-        // On v1 the merged linker cache is mounted, on v2 it is renamed into place.
-        let lot = if host.view().cgroups() == Cgroups::V2 { lot.on_overlay() } else { lot };
+        let lot = if is_on_overlay(host) { lot.on_overlay() } else { lot };
         let (holder, guest) = (lot.park("c0"), lot.park("guest"));
         host.run_hook("createRuntime", &holder.created()).ok();
         let (guest_rules, mounts) = (guest.rules(), host.view().mounts());
@@ -133,6 +137,10 @@ impl<'h> Scene<'h> {
     fn assert_complete(&self, container: &Parked) {
         assert_given(self.host, &container.id, container.pid(), &container.root());
         self.assert_opened(container, nodes(self.host).values());
+        if is_on_overlay(self.host) {
+            let told = fs::read_to_string(container.root().join("etc/ld.so.conf.d/00-vgpu.conf"));
+            assert_eq!(told.expect("the drop-in"), "/usr/local/nvidia/lib64\n");
+        }
     }
 
     fn assert_opened<'a>(&self, container: &Parked, numbers: impl Iterator<Item = &'a (u32, u32)>) {
@@ -215,13 +223,12 @@ fn assert_files_given(host: &Host, root: &Path) {
     assert_found_by_name(&root.join("etc"));
 }
 
-/// The linker cache, where there is one, has the driver, and nothing half-made is beside it.
+/// The linker cache has the driver, and nothing half-made is beside it.
 fn assert_found_by_name(etc: &Path) {
-    if let Ok(bytes) = fs::read(etc.join("ld.so.cache")) {
-        let cache = ldcache::parse(&bytes).expect("a linker cache");
-        let found = cache.find(c"libcuda.so.1", ldcache::flags::X86_64);
-        assert_eq!(found, Some(c"/usr/local/nvidia/lib64/libcuda.so.1"));
-    }
+    let bytes = fs::read(etc.join("ld.so.cache")).expect("a linker cache");
+    let cache = ldcache::parse(&bytes).expect("a linker cache");
+    let found = cache.find(c"libcuda.so.1", ldcache::flags::X86_64);
+    assert_eq!(found, Some(c"/usr/local/nvidia/lib64/libcuda.so.1"));
     for dir in [etc, &etc.join("ld.so.conf.d")] {
         for entry in fs::read_dir(dir).into_iter().flatten() {
             let name = entry.expect("an entry").file_name();
@@ -512,7 +519,11 @@ struct Real<'h> {
 
 impl<'h> Real<'h> {
     fn new(host: &'h Host) -> Self {
-        let root = host.container(Runtime::Runc).no_hooks().build().root().to_owned();
+        let root = host.container(Runtime::Runc).no_hooks().furnish(|root| {
+            make_dir(&root.join("etc"));
+            fs::copy("/etc/ld.so.cache", root.join("etc/ld.so.cache")).expect("a linker cache");
+        });
+        let root = root.build().root().to_owned();
         let real = Self { host, root, mounts: host.view().mounts() };
         // The first finds out what the host has, and the others know.
         real.serve_next();

@@ -342,6 +342,34 @@ fn two_first_starts_on_one_root_at_once() {
     }
 }
 
+/// Somebody else on the same root has a name somewhere else just while the hook looks at it: no container starts whose
+/// loader was not told of the driver.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_name_that_is_away_while_the_hook_looks() {
+    let host = host(Cgroups::V1);
+    let loader = "lib/ld-musl-x86_64.so.1";
+    for (n, name) in ["etc", CACHE, loader].into_iter().enumerate() {
+        let builder = attacked(&host, Runtime::Runc).furnish(|root| {
+            furnish(&host, root, DEBIAN);
+            if name == loader {
+                furnish_musl(&host, root);
+            }
+        });
+        let halted = Halted::new(if n == 1 { builder.overlay() } else { builder });
+        let root = host.view().path(halted.root());
+        let (there, away) = (root.join(name), root.join("away"));
+        fs::rename(&there, &away).expect("rename");
+        let back = || {
+            // What the hook has made for want of it.
+            let _ = fs::remove_dir_all(&there);
+            fs::rename(&away, &there).expect("rename");
+        };
+        let output = halted.hook_stopped_after("symlinkat", 1, back);
+        halted.judge(&output).assert_refused("was not to be found a moment ago", name);
+    }
+}
+
 #[test]
 #[ignore = "needs root: starts containers"]
 fn many_starts_on_one_layer_leave_what_the_first_left() {

@@ -84,6 +84,11 @@ impl Old {
 }
 
 impl New {
+    /// Where it is in the container, relative to the root.
+    pub fn path(&self) -> String {
+        path_of(&self.old.name)
+    }
+
     /// Puts what is going to be mounted into the tmpfs, as long as that can be written to.
     pub fn stage(&self, tmpfs: &OwnedFd, ids: RootIds) -> Result<()> {
         if self.own {

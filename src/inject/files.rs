@@ -23,6 +23,11 @@ use crate::resolve::{Dir, File};
 /// Where they are, relative to the container's root.
 const PLACE: &str = "usr/local/nvidia";
 
+/// What tells each loader of the driver: the image's own file with these files' libraries in it; none where the image has
+/// no such loader. `proc` is the host's `/proc`.
+type Merged = fn(&Place, &[&File], proc: &OwnedFd) -> Result<Option<New>>;
+const LOADERS: [Merged; 2] = [cache::merged, musl::merged];
+
 /// A file of a plan, opened.
 #[derive(Debug)]
 pub(super) struct OpenFile {
@@ -95,13 +100,13 @@ impl<'a> Detached<'a> {
         let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
         let of_image = compat.iter().map(|library| &library.file);
         let planned: Vec<&File> = self.kept(compat).map(|file| &file.file).chain(of_image).collect();
-        let caches =
-            [cache::merged(container, &planned, &self.proc)?, musl::merged(container, &planned, &self.proc)?];
+        let [of_glibc, of_musl] = LOADERS.map(|merged| merged(container, &planned, &self.proc));
+        let merged = [of_glibc?, of_musl?];
         container
             .ids
             .create(|| self.furnish(tmpfs, compat))
             .or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
-        let caches: Vec<New> = caches.into_iter().flatten().collect();
+        let caches: Vec<&New> = merged.iter().flatten().collect();
         caches.iter().try_for_each(|cache| cache.stage(tmpfs, container.ids))?;
         detached::seal(tmpfs, "/usr/local/nvidia")?;
         let (local, name) = container.target(PLACE, FileType::Directory)?;
@@ -112,7 +117,14 @@ impl<'a> Detached<'a> {
             cache::write_drop_in(container, &planned)?;
         }
         caches.iter().try_for_each(|cache| cache.attach(container, tmpfs))?;
-        self.kept(compat).try_for_each(|file| link_to(file, container))
+        self.kept(compat).try_for_each(|file| link_to(file, container))?;
+        // What was not there when it was looked for is not there now: else a loader would find it that was not told.
+        for (merge, _) in LOADERS.iter().zip(&merged).filter(|(_, merged)| merged.is_none()) {
+            if let Some(new) = merge(container, &planned, &self.proc)? {
+                return Err(meddled(&new.path(), "was not to be found a moment ago"));
+            }
+        }
+        Ok(())
     }
 
     fn attach_files(&self, tmpfs: &OwnedFd, compat: &[Library]) -> Result<()> {
