@@ -54,6 +54,7 @@ fn gpu(g: usize) -> Gpu {
         name: "NVIDIA Test".into(),
         memory: Some(Bytes(GPU_MEMORY)),
         mig: None,
+        drm: Vec::new(),
     }
 }
 

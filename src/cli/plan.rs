@@ -131,7 +131,7 @@ fn decide(asker: &Asker, pool: &PoolFile, pool_file: &Path) -> Result<Decided> {
     let state_dir = StateDir::open(&pool.state_dir)?;
     let driver = DriverRoot::open(&pool.driver_root)?;
     let known = gpu::load_or_look(state_dir.as_ref().map(StateDir::fd), &driver, &Probe::default())?;
-    let mut host = Host::new(driver, known.inventory, pool, pool_file)?;
+    let host = Host::new(driver, known.inventory, pool, pool_file)?;
     let servable = host.check(&asker.request, asker.capabilities, asker.bundle, pool)?;
     let mut leases = state_dir.map_or(Ok(Vec::new()), |dir| dir.peek())?;
     let remove_dead = |leases: &mut Vec<Lease>| liveness::remove_dead(leases).map(|_| ());

@@ -80,6 +80,7 @@ mod tests {
             name: "x".into(),
             memory: None,
             mig: None,
+            drm: Vec::new(),
         };
         let now = |uuid: Option<&str>, minor| Information {
             model: "x".into(),
