@@ -63,7 +63,7 @@ fn files(plan: &Value) -> BTreeMap<String, String> {
 }
 
 /// The same as it is in a container.
-const LOOK: &str = "all='/usr/local/nvidia /usr/share /etc /run'; find $all -type f -links +0 | while read file; do \
+const LOOK: &str = "all='/usr/local/nvidia /usr/bin /usr/share /etc /run'; find $all -type f -links +0 | while read file; do \
      grep -q \" $file \" /proc/self/mountinfo && stat -c '%n %d:%i' $file; done; \
      find $all -type s -exec stat -c '%n %d:%i' {} + ; \
      find $all -type l | while read link; do echo $link $(readlink $link); done";
