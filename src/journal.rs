@@ -1,6 +1,6 @@
 //! Where an error is said, and kept for whoever looks later, since some runtimes throw a hook's stderr away:
-//! one line on stderr, one in `state_dir/log` and one in syslog (promise P8). What is no error is in the log alone, and
-//! only where pool.toml says `debug = true`. Writes nothing else.
+//! one line on stderr, one in `state_dir/log` and one in syslog (promise P8). What is no error is in the log alone.
+//! Writes nothing else.
 
 use std::fmt;
 use std::fs::File;
@@ -64,7 +64,7 @@ pub fn container_of(line: &str) -> Option<&str> {
     line.split(' ').nth(1)
 }
 
-/// Is a line of the log no error, but kept for `debug = true`?
+/// Is a line of the log no error?
 pub fn is_note(line: &str) -> bool {
     line.split(' ').nth(2) == Some("0")
 }
