@@ -279,7 +279,10 @@ fn capabilities(mig: &[MigAccess], inventory: &Inventory, majors: &Majors) -> Re
     }
     let Some(major) = majors.caps else { return Ok((Vec::new(), Vec::new())) };
     let node = |(_, minor): (&String, &u32)| Node::of_capability(major, *minor);
-    let (leased, others): (Vec<_>, Vec<_>) = minors.iter().partition(|(name, _)| needed.contains(*name));
+    let mut minors: Vec<_> = minors.iter().collect();
+    // Their names would put cap12 before cap2.
+    minors.sort_unstable_by_key(|(_, minor)| **minor);
+    let (leased, others): (Vec<_>, Vec<_>) = minors.into_iter().partition(|(name, _)| needed.contains(*name));
     Ok((leased.into_iter().map(node).collect(), others.into_iter().map(node).collect()))
 }
 
@@ -393,18 +396,9 @@ mod tests {
         let plan = planned(&[("1", "1.0"), ("1", "1.1")], &MAJORS).unwrap();
         let nodes = ["nvidia1 195:1", "cap20 235:20", "cap21 235:21", "cap22 235:22"];
         assert_eq!(names(&plan.nodes)[3..], nodes);
-        let others = [
-            "nvidia0 195:0",
-            "dri/card0 226:0",
-            "dri/card1 226:1",
-            "cap1 235:1",
-            "cap10 235:10",
-            "cap11 235:11",
-            "cap12 235:12",
-        ];
-        let others =
-            [&others[..], &["cap13 235:13", "cap14 235:14", "cap23 235:23", "cap24 235:24", "cap2 235:2"]];
-        assert_eq!(names(&plan.others), others.concat());
+        let others = ["nvidia0 195:0", "dri/card0 226:0", "dri/card1 226:1"].map(str::to_owned);
+        let closed = [1, 2, 10, 11, 12, 13, 14, 23, 24].map(|minor| format!("cap{minor} 235:{minor}"));
+        assert_eq!(names(&plan.others), [&others[..], &closed].concat());
         let at = |ci| MigAccess { gpu: 1, instance: MigInstance { gi: 1, ci } };
         assert_eq!(plan.mig, [at(0), at(1)]);
         assert_eq!(
