@@ -2,7 +2,7 @@
 
 use crate::device_rule::{self, DeviceRule};
 use crate::error::{Error, Exit, Result, quoted};
-use crate::gpu::Majors;
+use crate::gpu::{DRM_MAJOR, Majors};
 use crate::oci::Bundle;
 use crate::types::DeviceNumber;
 
@@ -11,6 +11,18 @@ const GPU_HOOKS: [&str; 3] = ["nvidia-container-runtime-hook", "nvidia-container
 
 /// Values with which NVIDIA's toolkit exposes no GPU.
 const NO_DEVICES: [&str; 3] = ["", "void", "none"];
+
+/// Must the graphics nodes of the host's GPUs be known to say whether the container can reach them? Not where no
+/// device of graphics is allowed to it.
+pub fn concerns_graphics(bundle: &Bundle, rules: &[DeviceRule]) -> bool {
+    let allowed = rules.iter().any(|rule| rule.allow && rule.major.is_none_or(|major| major == DRM_MAJOR));
+    let given = bundle.devices().iter().any(|device| device.major == Some(DRM_MAJOR.into()));
+    rules.is_empty() || allowed || given || bundle.mount_sources().any(is_graphics)
+}
+
+fn is_graphics(source: &str) -> bool {
+    source.strip_prefix("/dev/dri").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// A container with a lease that could reach more GPUs than that is refused: [`Exit::Request`].
 /// `nodes` are the numbers of the driver's nodes on this host.
@@ -29,7 +41,20 @@ pub fn refusal(what: &str) -> Error {
     Error::new(Exit::Request, message)
 }
 
-fn other_way(
+/// A container that holds MIG devices and could use others on the same GPU, whose node they share, is refused:
+/// [`Exit::Request`]. With CAP_SYS_ADMIN a process has all of the driver's capabilities, whatever nodes it may open
+/// (MIG User Guide, "Device Nodes and Capabilities").
+pub fn check_mig(bundle: &Bundle) -> Result<()> {
+    if !bundle.has_sys_admin() {
+        return Ok(());
+    }
+    let message = "the container would have all MIG devices of its GPU, not only those of its lease: it has \
+        CAP_SYS_ADMIN; start it without (--cap-drop SYS_ADMIN), or set allow_other_access = true in pool.toml";
+    Err(Error::new(Exit::Request, message))
+}
+
+/// The first way to a GPU beside the lease that a container has, as a text that says which; none where there is none.
+pub fn other_way(
     bundle: &Bundle,
     rules: &[DeviceRule],
     majors: &Majors,
@@ -40,11 +65,16 @@ fn other_way(
         return Some(format!("its device rules allow {number}"));
     }
     let of_driver = |major: i64| u32::try_from(major).is_ok_and(|major| majors.owns(major));
-    let node = bundle.devices().iter().find(|device| device.major.is_some_and(of_driver));
+    let node = bundle.devices().iter().find(|device| {
+        device.major.is_some_and(of_driver) || device.number().is_some_and(|number| nodes.contains(&number))
+    });
     if let Some(node) = node {
         return Some(format!("it is given the node {}", quoted(&node.path)));
     }
-    let mount = bundle.mount_sources().find(|source| source.starts_with("/dev/nvidia"));
+    let has_graphics = nodes.iter().any(|number| number.major == DRM_MAJOR);
+    let mount = bundle
+        .mount_sources()
+        .find(|source| source.starts_with("/dev/nvidia") || has_graphics && is_graphics(source));
     if let Some(source) = mount {
         return Some(format!("{} is mounted into it", quoted(source)));
     }
@@ -81,6 +111,7 @@ mod tests {
         let bundle = Bundle::parse(json.as_bytes()).unwrap();
         let rules = bundle.device_rules().unwrap();
         let nodes = [0, 1, 255].map(|minor| DeviceNumber { major: 195, minor });
+        let nodes = [&nodes[..], &[DeviceNumber { major: DRM_MAJOR, minor: 129 }]].concat();
         other_way(&bundle, &rules, &MAJORS, &nodes)
     }
 
@@ -111,6 +142,54 @@ mod tests {
         assert!(ask(cgroups).unwrap().ends_with("by which it could leave its cgroup"));
         let own = r#"{"mounts":[{"destination":"/sys/fs/cgroup","source":"cgroup","type":"cgroup"}]}"#;
         assert_eq!(ask(own), None);
+    }
+
+    #[test]
+    fn sys_admin_has_every_mig_device() {
+        let check = |sets: &str, namespaces: &str| {
+            let json = format!(
+                r#"{{"process":{{"capabilities":{sets}}},"linux":{{"namespaces":[{{"type":"mount"}}{namespaces}]}}}}"#
+            );
+            check_mig(&Bundle::parse(json.as_bytes()).unwrap())
+        };
+        let with = r#"{"bounding":["CAP_CHOWN","CAP_SYS_ADMIN"],"ambient":null}"#;
+        assert_eq!(check(with, "").unwrap_err().exit, Exit::Request);
+        assert_eq!(check(r#"{"ambient":["CAP_SYS_ADMIN"]}"#, "").unwrap_err().exit, Exit::Request);
+        assert_eq!(check(r#"{"bounding":["CAP_CHOWN","CAP_SYS_ADMIN_NOT"]}"#, ""), Ok(()));
+        assert_eq!(check("null", ""), Ok(()));
+        // In a user namespace of its own it means nothing to the driver; another's may be the host's.
+        assert_eq!(check(with, r#",{"type":"user"}"#), Ok(()));
+        assert!(check(with, r#",{"type":"user","path":"/proc/1/ns/user"}"#).is_err());
+    }
+
+    #[test]
+    fn graphics() {
+        let node = |minor: u32| {
+            format!(
+                r#"{{"linux":{{"devices":[{{"path":"/dev/x","type":"c","major":226,"minor":{minor}}}]}}}}"#
+            )
+        };
+        assert_eq!(ask(&node(129)).unwrap(), r#"it is given the node "/dev/x""#);
+        assert_eq!(ask(&node(128)), None, "another vendor's");
+        for source in ["/dev/dri", "/dev/dri/renderD129"] {
+            let mount = format!(r#"{{"mounts":[{{"destination":"/x","source":"{source}","type":"bind"}}]}}"#);
+            assert_eq!(ask(&mount).unwrap(), format!("{source:?} is mounted into it"));
+        }
+        let mount = r#"{"mounts":[{"destination":"/x","source":"/dev/drive","type":"bind"}]}"#;
+        assert_eq!(ask(mount), None);
+    }
+
+    #[test]
+    fn when_graphics_matter() {
+        let concerns = |json: &str| {
+            let bundle = Bundle::parse(json.as_bytes()).unwrap();
+            concerns_graphics(&bundle, &bundle.device_rules().unwrap())
+        };
+        let rules = |rules: &str| format!(r#"{{"linux":{{"resources":{{"devices":{rules}}}}}}}"#);
+        assert!(concerns("{}"), "without rules everything is allowed");
+        assert!(!concerns(&rules(r#"[{"allow":false},{"allow":true,"type":"c","major":1,"minor":3}]"#)));
+        assert!(concerns(&rules(r#"[{"allow":false},{"allow":true,"type":"c","major":226,"minor":128}]"#)));
+        assert!(concerns(&rules(r#"[{"allow":true}]"#)));
     }
 
     #[test]

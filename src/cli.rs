@@ -4,6 +4,7 @@
 pub mod config;
 pub mod discover;
 mod hook;
+mod plan;
 mod release;
 mod status;
 mod why;
@@ -56,6 +57,8 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Show what a container would get now, or why it would be refused; nothing is given
+    Plan(plan::PlanArgs),
     /// Read anew what GPUs the host has
     Discover {
         /// Print JSON
@@ -189,6 +192,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Status { json } => status::run(pool_file, *json)?,
         Command::Release { container, force } => release::release(pool_file, container, *force)?,
         Command::Reclaim { dry_run } => release::reclaim(pool_file, *dry_run)?,
+        Command::Plan(arguments) => plan::run(pool_file, arguments)?,
         Command::Discover { json } => discover::run(pool_file, *json)?,
         Command::Why { container } => why::run(pool_file, container.as_deref())?,
         Command::Config(command) => run_config(pool_file, command)?,

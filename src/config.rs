@@ -7,11 +7,12 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::driver::Grant;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::files;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, MigDevice};
 use crate::trust::open_trusted;
-use crate::types::{Bytes, GpuUuid, PciAddress, Percent, TypeName, VgpuId};
+use crate::types::{Bytes, GpuUuid, MigProfile, PciAddress, Percent, TypeName, VgpuId};
 
 mod cut;
 mod document;
@@ -45,8 +46,12 @@ pub struct PoolFile {
     pub state_dir: PathBuf,
     /// Below it `dev/`, `proc/driver/nvidia` and the driver's libraries are found.
     pub driver_root: PathBuf,
+    /// Are the driver's optional files that are missing kept in the log, too?
+    pub debug: bool,
     /// `[request]`
     pub request: RequestPolicy,
+    /// `[driver]`: what containers may need the driver for.
+    pub driver: Grant,
     /// `[policy]`
     pub policy: Policy,
     /// `[[type]]`, in the file's order.
@@ -93,22 +98,39 @@ pub enum Placement {
 pub struct VgpuType {
     /// Its name.
     pub name: TypeName,
+    /// What its vGPUs are.
+    pub is: Kind,
+}
+
+/// What the vGPUs of a type are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// Shares of GPUs, as many as `vgpus` says.
+    Share(Share),
+    /// All MIG devices of this profile. Nobody cuts them here: they are there, and the profile says what they have.
+    Mig(MigProfile),
+}
+
+/// A share of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
     /// Memory of one vGPU.
     pub memory: Bytes,
     /// Share of one GPU's SMs.
     pub compute: Percent,
 }
 
-/// `[[gpu]]`: which physical GPUs, and what each of them is cut into.
+/// `[[gpu]]`: which physical GPUs, and what each of them is cut into. A GPU in MIG mode is cut already: its vGPUs are its
+/// MIG devices, whatever `vgpus` says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuEntry {
     /// Which GPUs the entry is about.
     pub select: Select,
-    /// What each is cut into, in the file's order.
+    /// What each is cut into, in the file's order; nothing where only MIG devices are wanted.
     pub vgpus: Vec<(TypeName, u32)>,
     /// Where `select` is written, for messages.
     pub at: Place,
-    /// Where `vgpus` is written, for messages.
+    /// Where `vgpus` is written, or else `select`, for messages.
     pub vgpus_at: Place,
 }
 
@@ -137,7 +159,7 @@ pub struct Table {
 pub struct CutGpu {
     /// The physical GPU.
     pub gpu: Gpu,
-    /// Its virtual GPUs, in the file's order, n ascending.
+    /// Its virtual GPUs, by type in the file's order, then by number or place.
     pub vgpus: Vec<Vgpu>,
 }
 
@@ -148,8 +170,21 @@ pub struct Vgpu {
     pub id: VgpuId,
     /// Its memory.
     pub memory: Bytes,
-    /// Its share of the GPU's SMs.
-    pub compute: Percent,
+    /// Its share of the GPU's SMs; none for a MIG device, whose profile says what it has.
+    pub compute: Option<Percent>,
+    /// The MIG device that it is.
+    pub mig: Option<MigDevice>,
+}
+
+/// A type that some GPU of the host gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offered<'a> {
+    /// Its name.
+    pub name: &'a TypeName,
+    /// What each of its vGPUs has at least: MIG devices of one profile differ from product to product.
+    pub memory: Bytes,
+    /// The share of a GPU's SMs; none for MIG devices.
+    pub compute: Option<Percent>,
 }
 
 impl Default for PoolFile {
@@ -158,7 +193,9 @@ impl Default for PoolFile {
         Self {
             state_dir: DEFAULT_STATE_DIR.into(),
             driver_root: "/".into(),
+            debug: false,
             request: RequestPolicy::default(),
+            driver: Grant::default(),
             policy: Policy::default(),
             types: Vec::new(),
             gpus: Vec::new(),
@@ -225,6 +262,7 @@ pub fn text_of(file: File, path: &Path) -> Result<String> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::types::MigInstance;
 
     /// The host's i-th GPU.
     pub(crate) fn gpu(i: u32, name: &str, memory: Option<u64>) -> Gpu {
@@ -234,7 +272,20 @@ pub(crate) mod tests {
             minor: i,
             name: name.into(),
             memory: memory.map(Bytes),
+            mig: None,
         }
+    }
+
+    /// The same in MIG mode, with a device for each of these profiles on a GPU instance of its own, from 1.
+    pub(crate) fn in_mig_mode(i: u32, name: &str, profiles: &[(&str, u64)]) -> Gpu {
+        let device = |(gi, (profile, memory)): (u32, &(&str, u64))| MigDevice {
+            uuid: format!("MIG-0000000{i}-0000-0000-0000-00000000000{gi}").parse().unwrap(),
+            instance: MigInstance { gi, ci: 0 },
+            profile: profile.parse().unwrap(),
+            memory: Bytes(*memory),
+        };
+        let mig = (1..).zip(profiles).map(device).collect();
+        Gpu { mig: Some(mig), ..gpu(i, name, Some(40 << 30)) }
     }
 
     fn trusted(text: &[u8]) -> (tempfile::TempDir, PathBuf) {
@@ -256,7 +307,7 @@ pub(crate) mod tests {
     fn a_file_is_read_or_refused_in_one_line() {
         let (_directory, path) = trusted(SAMPLE.as_bytes());
         assert_eq!(read(&path), Ok(parse(SAMPLE).unwrap()));
-        let line = "pool.toml:2:1: unknown key \"a\"; the keys here are state_dir, driver_root, request, policy, type, gpu";
+        let line = "pool.toml:2:1: unknown key \"a\"; the keys here are state_dir, driver_root, debug, request, driver, policy, type, gpu";
         assert_eq!(refused(b"\na = 1\n"), line);
         let more = " (and 1 more: `vgpu --config pool.toml config check`)";
         assert_eq!(refused(b"\na = 1\nb = 1\n"), format!("{line}{more}"));

@@ -1,5 +1,5 @@
 //! The created container as the kernel shows it: everything read through one descriptor of `/proc/<pid>`,
-//! which stays with that process even when the pid is used again. Changes nothing.
+//! which stays with that process even when the pid is used again. Changes nothing but who creates files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::files;
 use crate::inject::mounts::MountTable;
+use crate::sys;
 
 /// The container's first process.
 #[derive(Debug)]
@@ -26,6 +27,20 @@ pub struct RootIds {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+}
+
+impl RootIds {
+    /// Creates files that belong to the container's root. Only the calling thread does.
+    pub fn create<T>(self, create: impl FnOnce() -> T) -> T {
+        let host = Self { uid: 0, gid: 0 };
+        if self == host {
+            return create();
+        }
+        sys::process::create_files_as(self.uid, self.gid);
+        let created = create();
+        sys::process::create_files_as(host.uid, host.gid);
+        created
+    }
 }
 
 impl Container {

@@ -1,9 +1,9 @@
 //! The driver's files that a container needs, found below the driver's root: libraries of exactly the loaded
-//! driver's version, programs, sockets of its daemons, firmware. Opens them, reads their headers as data and
+//! driver's version, programs, sockets of its daemons, configuration. Opens them, reads their headers as data and
 //! says under which names they must appear; puts them nowhere, loads and runs nothing, writes nothing.
 //!
 //! ```text
-//!  NVIDIA_DRIVER_CAPABILITIES ──► Capabilities ──► ITEMS ──► find ──► Found: open files, and what is missing
+//!  NVIDIA_DRIVER_CAPABILITIES ──► Grant ──► Capabilities ──► ITEMS ──► find ──► Found: open files, and what is missing
 //! ```
 
 mod capability;
@@ -16,11 +16,11 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fstat};
 use rustix::io::Errno;
 
-pub use capability::{Capabilities, Capability};
+pub use capability::{Capabilities, Capability, Grant};
 pub use list::{ITEMS, Item};
 
 use crate::error::{Exit, OrExit, Result};
-use crate::gpu::DriverRoot;
+use crate::gpu::{DriverRoot, LinkerCache};
 use crate::trust::check_file;
 use library::Libraries;
 
@@ -35,8 +35,8 @@ pub enum Kind {
     Binary,
     /// A socket on which one of the driver's daemons listens.
     Socket,
-    /// Firmware of the GPU's system processor (GSP).
-    Firmware,
+    /// Tells a loader of graphics or OpenCL of the driver's library.
+    Config,
 }
 
 /// A file of the driver, opened and checked.
@@ -47,10 +47,28 @@ pub struct DriverFile {
     /// Where it belongs.
     pub kind: Kind,
     /// The names under which a container must have it, none twice. Libraries and programs: plain file names,
-    /// its own first. Sockets and firmware: one path, relative to the container's root.
+    /// its own first. Sockets: one path, relative to the container's root.
     pub names: Vec<String>,
     /// Where it was found, relative to the driver's root; for people, not to be opened again.
     pub path: String,
+    /// Where programs look for it alone, relative to the container's root.
+    pub link_at: Option<String>,
+}
+
+impl DriverFile {
+    /// Each capability that needs it.
+    pub fn capabilities(&self) -> Capabilities {
+        let name = self.names.first().map(String::as_str).unwrap_or_default();
+        let library = name.strip_prefix("lib").and_then(|name| name.split_once(".so.")).map(|(name, _)| name);
+        let is = |item: &&Item| match self.kind {
+            Kind::Library | Kind::Library32 => item.kind == Kind::Library && library == Some(item.name),
+            Kind::Binary | Kind::Socket => item.kind == self.kind && name == item.name,
+            Kind::Config => self.link_at.as_deref() == Some(item.name),
+        };
+        let item = ITEMS.iter().find(is).map_or(Capabilities::ALL, |item| item.capabilities);
+        let wide = if self.kind == Kind::Library32 { &[Capability::Compat32][..] } else { &[] };
+        item.or(Capabilities::of(wide))
+    }
 }
 
 /// What was found.
@@ -82,16 +100,18 @@ impl Found {
 /// written a file; [`Exit::Io`].
 pub fn find(root: &DriverRoot, version: &str, capabilities: Capabilities) -> Result<Found> {
     let mut found = Found::default();
-    let libraries = Libraries::new(root, version, Kind::Library)?;
+    let cache = LinkerCache::of(root);
+    let libraries = Libraries::new(root, version, Kind::Library, &cache)?;
     for item in items(Kind::Library, capabilities) {
         found.add(libraries.find(item)?);
     }
     if capabilities.contains(Capability::Compat32) {
-        let libraries = Libraries::new(root, version, Kind::Library32)?;
+        let libraries = Libraries::new(root, version, Kind::Library32, &cache)?;
         for item in items(Kind::Library, capabilities) {
             found.add(libraries.find(item)?);
         }
     }
+    found.missing.extend(cache.unusable().map(str::to_owned));
     let binary_dirs = dirs::existing(root, dirs::BINARIES.map(str::to_owned))?;
     for item in items(Kind::Binary, capabilities) {
         found.add(binary(root, &binary_dirs, item.name)?);
@@ -99,8 +119,8 @@ pub fn find(root: &DriverRoot, version: &str, capabilities: Capabilities) -> Res
     for item in items(Kind::Socket, capabilities) {
         found.add(socket(root, item.name)?);
     }
-    for item in items(Kind::Firmware, capabilities) {
-        firmware(root, version, item.name, &mut found)?;
+    for item in items(Kind::Config, capabilities) {
+        found.add(config(root, item.name)?);
     }
     Ok(found)
 }
@@ -128,7 +148,8 @@ fn binary(root: &DriverRoot, dirs: &[String], name: &str) -> Result<FileOrWhy> {
     for dir in dirs {
         let path = format!("{dir}/{name}");
         if let Some(fd) = open_trusted(root, &path)? {
-            return Ok(Ok(DriverFile { fd, kind: Kind::Binary, names: vec![name.to_owned()], path }));
+            let names = vec![name.to_owned()];
+            return Ok(Ok(DriverFile { fd, kind: Kind::Binary, names, path, link_at: None }));
         }
     }
     Ok(Err(format!("{name} is not there")))
@@ -145,25 +166,18 @@ fn socket(root: &DriverRoot, path: &str) -> Result<FileOrWhy> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Ok(Err(format!("{shown} is not a socket")));
     }
-    Ok(Ok(DriverFile { fd, kind: Kind::Socket, names: vec![path.to_owned()], path: path.to_owned() }))
+    let (names, path) = (vec![path.to_owned()], path.to_owned());
+    Ok(Ok(DriverFile { fd, kind: Kind::Socket, names, path, link_at: None }))
 }
 
-/// The files whose names begin so, from the first directory that has any.
-fn firmware(root: &DriverRoot, version: &str, prefix: &str, found: &mut Found) -> Result<()> {
-    let in_container = format!("lib/firmware/nvidia/{version}");
-    for dir in [in_container.clone(), format!("run/current-system/firmware/nvidia/{version}")] {
-        let names = root.names(&dir).or_exit(Exit::Io, || format!("cannot list {}", root.shown(&dir)))?;
-        let before = found.files.len();
-        for name in names.iter().filter(|name| name.starts_with(prefix) && name.ends_with(".bin")) {
-            let path = format!("{dir}/{name}");
-            let names = vec![format!("{in_container}/{name}")];
-            let opened = open_trusted(root, &path)?;
-            found.files.extend(opened.map(|fd| DriverFile { fd, kind: Kind::Firmware, names, path }));
-        }
-        if found.files.len() > before {
-            return Ok(());
+/// `at` is where a loader in the container looks; the host may have it elsewhere.
+fn config(root: &DriverRoot, at: &str) -> Result<FileOrWhy> {
+    for path in dirs::of_config(at) {
+        if let Some(fd) = open_trusted(root, &path)? {
+            let name = at.rsplit_once('/').map_or(at, |(_, name)| name);
+            let (names, link_at) = (vec![name.to_owned()], Some(at.to_owned()));
+            return Ok(Ok(DriverFile { fd, kind: Kind::Config, names, path, link_at }));
         }
     }
-    found.missing.push(format!("{}/{prefix}*.bin is not there", root.shown(in_container)));
-    Ok(())
+    Ok(Err(format!("{at} is not there")))
 }

@@ -11,6 +11,9 @@
 
 mod cache;
 mod check;
+mod drm;
+mod linker;
+mod mig;
 mod nvml;
 mod probe;
 mod procfs;
@@ -23,9 +26,12 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, Result};
-use crate::types::{Bytes, GpuUuid, PciAddress};
+use crate::types::{Bytes, DeviceNumber, GpuUuid, MigUuid, PciAddress};
 
 pub use check::Unusable;
+pub use drm::{DRM_MAJOR, DrmNode, drm_nodes};
+pub use linker::LinkerCache;
+pub use mig::{Capabilities, MigDevice};
 pub use probe::{PROBE_ARGS, PROBE_LIMIT, Probe, answer_probe};
 pub use procfs::Majors;
 pub use root::{DriverRoot, library_dirs};
@@ -40,6 +46,28 @@ pub struct Inventory {
     pub driver: String,
     /// The GPUs.
     pub gpus: Vec<Gpu>,
+    /// Capability nodes of MIG; none where no GPU is in MIG mode.
+    #[serde(default, skip_serializing_if = "Capabilities::is_empty")]
+    pub capabilities: Capabilities,
+}
+
+impl Inventory {
+    /// The numbers of all nodes that can make a GPU reachable, those of GPUs and MIG devices included that are not
+    /// in the inventory: NVML left them out, or they came later.
+    pub fn numbers(&self, majors: &Majors) -> impl Iterator<Item = DeviceNumber> {
+        let gpus = (0..=255).map(|minor| DeviceNumber { major: majors.nvidia, minor });
+        let caps = majors
+            .caps
+            .into_iter()
+            .flat_map(|major| (1..=self.capabilities.last).map(move |minor| DeviceNumber { major, minor }));
+        gpus.chain(caps)
+    }
+
+    /// A MIG device of a GPU, if it is there.
+    pub fn mig_device(&self, gpu: &GpuUuid, uuid: &MigUuid) -> Option<&MigDevice> {
+        let gpu = self.gpus.iter().find(|one| one.uuid == *gpu)?;
+        gpu.mig.iter().flatten().find(|device| device.uuid == *uuid)
+    }
 }
 
 /// One physical GPU.
@@ -55,6 +83,9 @@ pub struct Gpu {
     pub name: String,
     /// Total memory; unknown without NVML.
     pub memory: Option<Bytes>,
+    /// Its MIG devices; `None` where it is not in MIG mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<Vec<MigDevice>>,
 }
 
 impl Gpu {
@@ -98,6 +129,22 @@ pub fn load_or_discover(
     }
 }
 
+/// The same, and nothing is cached.
+///
+/// # Errors
+/// Those of [`discover`].
+pub fn load_or_look(
+    state_dir: Option<BorrowedFd<'_>>,
+    root: &DriverRoot,
+    probe: &Probe<'_>,
+) -> Result<Found> {
+    let cached = match state_dir {
+        Some(dir) => cache::load(dir, &cache::Key::read(root)?),
+        None => None,
+    };
+    cached.map_or_else(|| discover(root, probe), Ok)
+}
+
 /// Discovers anew, whatever is cached, and caches what was found.
 ///
 /// # Errors
@@ -137,12 +184,11 @@ pub fn discover(root: &DriverRoot, probe: &Probe<'_>) -> Result<Found> {
         Some(library) => with_unlisted(probe.run(library, &driver)?, procfs::addresses(root)?),
         None => from_procfs(root)?,
     };
-    Ok(sorted(driver, listed))
-}
-
-fn sorted(driver: String, Listed { mut gpus, left_out }: Listed) -> Found {
+    let Listed { mut gpus, left_out } = listed;
     gpus.sort_by_key(|gpu| gpu.pci);
-    Found { inventory: Inventory { driver, gpus }, warnings: left_out }
+    let in_mig_mode = |gpu: &Gpu| gpu.mig.is_some().then_some(gpu.minor);
+    let capabilities = mig::capabilities(root, &gpus.iter().filter_map(in_mig_mode).collect::<Vec<_>>())?;
+    Ok(Found { inventory: Inventory { driver, gpus, capabilities }, warnings: left_out })
 }
 
 /// Names the GPUs that the driver has and NVML does not give: lost, excluded or broken ones. NVML
@@ -159,13 +205,25 @@ fn with_unlisted(mut listed: Listed, addresses: Vec<PciAddress>) -> Listed {
 /// The inventory without NVML: all but memory.
 fn from_procfs(root: &DriverRoot) -> Result<Listed> {
     let mut listed = Listed::default();
+    let instances = mig::instances(root)?;
     for pci in procfs::addresses(root)? {
         match procfs::information(root, pci)? {
             Err(reason) => listed.left_out.push(format!("GPU {pci} is left out: {reason}")),
             Ok(known) if known.excluded => {
                 listed.left_out.push(format!("GPU {pci} is left out: the driver was told to exclude it"));
             }
-            Ok(known) => listed.gpus.push(known.into_gpu(pci)?),
+            Ok(known) => {
+                let mut gpu = known.into_gpu(pci)?;
+                let its = format!("gpu{}/", gpu.minor);
+                if instances.iter().any(|name| name.starts_with(&its)) {
+                    gpu.mig = Some(Vec::new());
+                    listed.left_out.push(format!(
+                        "the MIG devices of GPU {pci} are left out: their UUIDs and profiles are NVML's to say, and \
+                         there is no NVML library"
+                    ));
+                }
+                listed.gpus.push(gpu);
+            }
         }
     }
     Ok(listed)
@@ -183,7 +241,7 @@ impl procfs::Information {
             )
         };
         let uuid = self.uuid.ok_or_else(unknown)?;
-        Ok(Gpu { uuid, pci, minor: self.minor, name: self.model, memory: None })
+        Ok(Gpu { uuid, pci, minor: self.minor, name: self.model, memory: None, mig: None })
     }
 }
 
@@ -200,6 +258,7 @@ mod tests {
             minor: 0,
             name: "x".into(),
             memory: None,
+            mig: None,
         };
         let listed = with_unlisted(Listed { gpus: vec![gpu], left_out: vec![] }, pci);
         assert_eq!(listed.left_out.len(), 1);

@@ -1,28 +1,25 @@
 //! What a container runtime calls: createRuntime (or prestart) before a container's program starts, and
-//! poststop after it ended. Only this file knows the order of the steps.
+//! poststop after it ended. Only this file knows the order of the steps; `vgpu plan` follows it up to the container.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use jiff::Timestamp;
-use rustix::fs::{Mode, OFlags};
 
 use crate::cgroup::OwnCgroups;
-use crate::config::{self, PoolFile, Table};
+use crate::config::{self, PoolFile};
 use crate::container::Container;
-use crate::device_rule::DeviceRule;
-use crate::driver::{self, Capabilities, DriverFile};
-use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::driver::Capabilities;
+use crate::error::{Error, Exit, Result};
 use crate::files;
-use crate::gpu::{self, DriverRoot, Inventory, Majors, Probe};
+use crate::gpu::{self, DriverRoot, Probe};
+use crate::host::{Host, Servable, asks_for_nothing, parse_config_json, read_config_json};
 use crate::inject::live::{self, Entry};
-use crate::oci::{Bundle, State};
+use crate::oci::{Device, State};
 use crate::pool::store::StateDir;
-use crate::pool::{self, Given, Lease, Offer, liveness};
-use crate::request::{self, Found, Source, Want};
-use crate::types::{DeviceNumber, GpuUuid};
-use crate::{access, inject, resolve};
+use crate::pool::{self, Given, Lease, liveness};
+use crate::request::{self, Want};
+use crate::types::DeviceNumber;
+use crate::{inject, journal};
 
 /// When in a container's life a hook is called (runtime-spec, "POSIX-platform Hooks").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,42 +42,34 @@ pub fn run(stage: Stage, pool_file: &Path, state: &State) -> Result<()> {
 /// asks for nothing is left alone before anything of the host is looked at.
 fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let config_json = read_config_json(&state.bundle)?;
-    let bundle = match Bundle::parse(&config_json) {
-        Err(_) if asks_for_nothing(&config_json) => return Ok(()),
-        bundle => bundle.map_err(|e| e.context(quoted(&state.bundle.to_string_lossy())))?,
-    };
-    let Some(found) = request::find(&bundle) else { return Ok(()) };
+    let Some(bundle) = parse_config_json(&config_json, &state.bundle)? else { return Ok(()) };
+    let Some(asked) = request::find(&bundle) else { return Ok(()) };
     let rootless = is_rootless()?;
     let pool = match config::read(pool_file) {
         // There root's files do not look like root's.
         Err(_) if rootless => return Err(no_rootless()),
         read => read?,
     };
-    if !may_ask(&found, &pool) {
+    if !asked.may_ask(&pool.request) {
         return Ok(());
     }
-    let request = found.check()?;
-    let capabilities = Capabilities::parse(bundle.env(Capabilities::VARIABLE))?;
+    let request = asked.check()?;
+    let capabilities = pool.driver.asked(bundle.env(Capabilities::VARIABLE))?;
     if rootless {
         return Err(no_rootless());
     }
 
-    let pid =
-        state.pid.ok_or_else(|| Error::new(Exit::Request, "the state on stdin names no process of the container; call the hook at createRuntime or prestart"))?;
+    let pid = state.pid.ok_or_else(no_process)?;
     let container = Container::open(pid)?;
     let cgroups = OwnCgroups::open(container.proc(), bundle.cgroups_path())?;
     let state_dir = StateDir::create(&pool.state_dir)?;
-    let host = Host::look(&pool, pool_file, &state_dir)?;
-    let want = request.want(&pool.request, &host.offered(&pool))?;
-    let rules = bundle.device_rules()?;
-    if bundle.joins_mount_namespace() {
-        let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
-        return Err(Error::new(Exit::Request, message).remedy("give it one of its own (linux.namespaces)"));
+    let driver = DriverRoot::open(&pool.driver_root)?;
+    let known = gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
+    let mut host = Host::new(driver, known.inventory, &pool, pool_file)?;
+    let servable = host.check(&request, capabilities, &bundle, &pool)?;
+    if pool.debug {
+        journal::note(&state_dir, state.id.as_str(), &servable.found.missing);
     }
-    if !pool.policy.allow_other_access {
-        access::check(&bundle, &rules, &host.majors, &host.numbers())?;
-    }
-    let files = driver::find(&host.driver, &host.inventory.driver, capabilities)?.files;
 
     let lease = Lease {
         container: state.id.clone(),
@@ -92,9 +81,8 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         vgpus: Vec::new(),
     };
     let mut rollback = Rollback { state_dir: &state_dir, pool: &pool, granted: None, opened: None };
-    let brought = grant(lease, &want, &host, &cgroups, &mut rollback).and_then(|lease| {
-        bring_in(&lease, &bundle, &rules, &host, files, &container, &cgroups, &mut rollback)
-    });
+    let brought = grant(lease, &servable.want, &host, &cgroups, &mut rollback)
+        .and_then(|lease| bring_in(&lease, servable, &host, &container, &cgroups, &mut rollback));
     match brought {
         Ok(()) => {
             rollback.keep_all();
@@ -125,31 +113,6 @@ fn poststop(pool_file: &Path, state: &State) -> Result<()> {
     if freed { locked.save() } else { Ok(()) }
 }
 
-/// The largest config.json that is read, in bytes: many times what engines write.
-const CONFIG_LIMIT: u64 = 64 << 20;
-
-/// What most of them fit in, in bytes: a seccomp profile alone has 10 kB and more.
-const CONFIG_USUAL: usize = 32 << 10;
-
-fn read_config_json(bundle: &Path) -> Result<Vec<u8>> {
-    let path = bundle.join("config.json");
-    let cannot = || format!("cannot read {}", quoted(&path.to_string_lossy()));
-    // A FIFO must not hold the hook up; for a regular file O_NONBLOCK means nothing.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::empty()).or_exit(Exit::Request, cannot)?;
-    files::whole(File::from(file).take(CONFIG_LIMIT), CONFIG_USUAL).or_exit(Exit::Request, cannot)
-}
-
-/// What is wrong beside the request is then the runtime's to say.
-fn asks_for_nothing(config_json: &[u8]) -> bool {
-    let bundle = Bundle::parse(config_json).ok().or_else(|| Bundle::parse_request(config_json));
-    bundle.is_some_and(|bundle| request::find(&bundle).is_none())
-}
-
-fn may_ask(found: &Found, pool: &PoolFile) -> bool {
-    found.source == Source::Annotations || pool.request.allow_env
-}
-
 /// In a user namespace there is no right to open devices for anybody, nor to enter what root has made.
 fn is_rootless() -> Result<bool> {
     let map = files::of_proc("/proc/self/uid_map")?;
@@ -163,45 +126,9 @@ fn no_rootless() -> Error {
     Error::new(Exit::Request, message)
 }
 
-/// What a request is held against: the host's GPUs, and what the pool file cuts them into.
-struct Host {
-    driver: DriverRoot,
-    majors: Majors,
-    inventory: Inventory,
-    table: Table,
-    unusable: Vec<GpuUuid>,
-}
-
-impl Host {
-    fn look(pool: &PoolFile, pool_file: &Path, state_dir: &StateDir) -> Result<Self> {
-        let driver = DriverRoot::open(&pool.driver_root)?;
-        let found = gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
-        let inventory = found.inventory;
-        let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
-        let checks = inventory.check(&driver);
-        let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
-        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
-    }
-
-    /// The types that some GPU here is cut into.
-    fn offered<'a>(&self, pool: &'a PoolFile) -> Vec<&'a config::VgpuType> {
-        let cut = |kind: &config::VgpuType| {
-            self.table.gpus.iter().flat_map(|gpu| &gpu.vgpus).any(|vgpu| vgpu.id.kind == kind.name)
-        };
-        pool.types.iter().filter(|kind| cut(kind)).collect()
-    }
-
-    /// The numbers of all nodes that can make a GPU reachable, those of GPUs included that the inventory does
-    /// not have: NVML left them out, or they came later.
-    fn numbers(&self) -> Vec<DeviceNumber> {
-        self.numbers_beside(&[])
-    }
-
-    /// The same without those that were leased.
-    fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
-        let all = (0..=255).map(|minor| DeviceNumber { major: self.majors.nvidia, minor });
-        all.filter(|number| !leased.contains(number)).collect()
-    }
+fn no_process() -> Error {
+    let message = "the state on stdin names no process of the container";
+    Error::new(Exit::Request, message).remedy("call the hook at createRuntime or prestart")
 }
 
 /// Records the container's lease: the one it has when it is asked for again, else a new one.
@@ -212,11 +139,10 @@ fn grant(
     cgroups: &OwnCgroups,
     rollback: &mut Rollback,
 ) -> Result<Lease> {
-    let offer = Offer { table: &host.table, unusable: &host.unusable, policy: &rollback.pool.policy };
     let mut locked = rollback.state_dir.lock(rollback.pool.policy.lock_timeout)?;
     liveness::remove_earlier_runs(&mut locked.leases, &lease, cgroups.outermost())?;
     let remove_dead = |leases: &mut Vec<Lease>| liveness::remove_dead(leases).map(|_| ());
-    match pool::give(&mut locked.leases, lease, want, &offer, remove_dead)? {
+    match pool::give(&mut locked.leases, lease, want, &host.offer(rollback.pool), remove_dead)? {
         Given::Again(lease) => Ok(lease),
         Given::New(lease) => {
             locked.save()?;
@@ -227,27 +153,34 @@ fn grant(
 }
 
 /// Brings what is behind a lease into the container.
-#[expect(clippy::too_many_arguments, reason = "each is a step's result, and only this file knows the steps")]
 fn bring_in<'a>(
     lease: &Lease,
-    bundle: &Bundle,
-    rules: &[DeviceRule],
+    servable: Servable,
     host: &Host,
-    files: Vec<DriverFile>,
     container: &Container,
     cgroups: &'a OwnCgroups,
     rollback: &mut Rollback<'a>,
 ) -> Result<()> {
     let allow_other_access = rollback.pool.policy.allow_other_access;
-    let plan = resolve::plan(lease, &host.inventory, &host.majors, &files)?;
-    let open = live::open(plan, &host.driver, host.majors, files)?;
-    let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), rules)?);
+    let plan = host.plan(lease, &servable, &rollback.pool.policy)?;
+    let Servable { bundle, rules, found, .. } = servable;
+    let open = live::open(plan, &host.driver, host.majors, found.files)?;
+    let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), &rules)?);
     let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };
     let birth = inject::confine(cgroups, allowed, &others)?;
-    let root = bundle.root(&lease.bundle)?;
-    let mount_label = bundle.mount_label();
-    let read_only = bundle.root_is_read_only();
-    live::inject(&open, &Entry { container, root: &root, read_only, mount_label, birth, allow_other_access })
+    let given: Vec<DeviceNumber> = bundle.devices().iter().filter_map(Device::number).collect();
+    let entry = Entry {
+        container,
+        root: &bundle.root(&lease.bundle)?,
+        read_only: bundle.root_is_read_only(),
+        mount_label: bundle.mount_label(),
+        birth,
+        allow_other_access,
+        given: &given,
+    };
+    live::inject(&open, &entry)?;
+    journal::note(rollback.state_dir, lease.container.as_str(), &open.out_of_reach(&bundle.user()));
+    Ok(())
 }
 
 /// What has been done so far, undone when the hook fails, by an error or a panic.

@@ -4,10 +4,16 @@ mod cache;
 pub mod cgroup_v1;
 pub mod cgroup_v2;
 pub mod child;
+mod detached;
+mod dev;
+mod etc;
 mod files;
 pub mod live;
 pub mod mounts;
-mod tmpfs;
+mod musl;
+mod place;
+mod procfs;
+mod sockets;
 
 use std::os::fd::AsFd;
 

@@ -1,5 +1,6 @@
 //! Where an error is said, and kept for whoever looks later, since some runtimes throw a hook's stderr away:
-//! one line on stderr, one in `state_dir/log` and one in syslog (promise P8). Writes nothing else.
+//! one line on stderr, one in `state_dir/log` and one in syslog (promise P8). What is no error is in the log alone, and
+//! only where pool.toml says `debug = true`. Writes nothing else.
 
 use std::fmt;
 use std::fs::File;
@@ -34,13 +35,28 @@ pub fn say(line: impl fmt::Display) {
 
 /// Keeps one error. That it cannot be kept is no error of its own: the line was on stderr already.
 pub fn record(state_dir: &Path, container: &str, error: &Error) {
-    let _ = to_log(state_dir, &line(Timestamp::now(), container, error));
+    let line = line(Timestamp::now(), container, error.exit as u8, error);
+    let _ = StateDir::create(state_dir).map_err(io::Error::other).and_then(|dir| to_log(&dir, &line));
     let _ = to_syslog(container, error);
 }
 
+/// Keeps lines that are no errors; for them the exit code is 0. That they cannot be kept is no error either.
+pub fn note(state_dir: &StateDir, container: &str, lines: &[String]) {
+    if lines.is_empty() {
+        return;
+    }
+    let now = Timestamp::now();
+    let _ = to_log(state_dir, &lines.iter().map(|text| line(now, container, 0, text)).collect::<String>());
+}
+
 /// `2026-01-01T00:00:00Z web 75 no free vGPU: …`: time, container, exit code, message.
-fn line(now: Timestamp, container: &str, error: &Error) -> String {
-    format!("{now:.3} {container} {} {error}\n", error.exit as u8)
+fn line(now: Timestamp, container: &str, exit: u8, text: impl fmt::Display) -> String {
+    format!("{now:.3} {container} {exit} {text}\n")
+}
+
+/// When a line of the log was written, as text that sorts.
+pub fn time_of(line: &str) -> &str {
+    line.split(' ').next().unwrap_or_default()
 }
 
 /// The container that a line of the log is about.
@@ -48,8 +64,7 @@ pub fn container_of(line: &str) -> Option<&str> {
     line.split(' ').nth(1)
 }
 
-fn to_log(state_dir: &Path, line: &str) -> io::Result<()> {
-    let dir = StateDir::create(state_dir).map_err(io::Error::other)?;
+fn to_log(dir: &StateDir, lines: &str) -> io::Result<()> {
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::CREATE
@@ -58,8 +73,8 @@ fn to_log(state_dir: &Path, line: &str) -> io::Result<()> {
         | OFlags::NONBLOCK;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
     let mut log = File::from(rustix::fs::openat(dir.fd(), LOG, flags, mode)?);
-    log.write_all(line.as_bytes())?;
-    if log.metadata()?.len() > LOG_LIMIT { start_anew(&dir, &log) } else { Ok(()) }
+    log.write_all(lines.as_bytes())?;
+    if log.metadata()?.len() > LOG_LIMIT { start_anew(dir, &log) } else { Ok(()) }
 }
 
 /// Of several that find the log full, only one moves it aside: the lock says who, the inode that nobody
@@ -89,8 +104,8 @@ mod tests {
 
     #[test]
     fn a_line_names_its_container() {
-        let line = line(Timestamp::UNIX_EPOCH, "web", &Error::new(Exit::NoneFree, "no free vGPU"));
+        let line = line(Timestamp::UNIX_EPOCH, "web", Exit::NoneFree as u8, "no free vGPU");
         assert_eq!(line, "1970-01-01T00:00:00.000Z web 75 no free vGPU\n");
-        assert_eq!(container_of(&line), Some("web"));
+        assert_eq!((time_of(&line), container_of(&line)), ("1970-01-01T00:00:00.000Z", Some("web")));
     }
 }

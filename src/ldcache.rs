@@ -18,7 +18,7 @@ mod order;
 mod read;
 mod write;
 
-pub use read::parse;
+pub use read::{Table, parse};
 
 /// What [`parse`] reads at most, in bytes. A cache of 3,000 libraries has a quarter of a megabyte.
 pub const LARGEST: usize = 4 << 20;
@@ -31,6 +31,8 @@ pub mod flags {
     pub const I386: i32 = 0x0003;
     /// `EM_AARCH64`, 64-bit.
     pub const AARCH64: i32 = 0x0a03;
+    /// Those of this machine's own programs.
+    pub const NATIVE: i32 = if cfg!(target_arch = "aarch64") { AARCH64 } else { X86_64 };
 }
 
 /// A library that programs find by name.

@@ -1,6 +1,6 @@
 //! vgpu: containers on one Linux host share its GPUs safely.
 //!
-//! One direction, one type per step; only [`hook`] knows the order:
+//! One direction, one type per step; only [`hook`] knows the order (and `cli::plan`, which follows it up to the plan):
 //!
 //! ```text
 //!  state (stdin) + config.json          pool.toml + leases             NVML, once per boot
@@ -14,8 +14,8 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
-//! [`access`], [`resolve`], [`elf`], [`ldcache`]. Touch the kernel: [`files`], [`gpu`], [`driver`], [`cgroup`],
-//! [`container`] and [`trust`] (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
+//! [`access`], [`resolve`], [`elf`], [`ldcache`]. Touch the kernel: [`files`], [`gpu`], [`driver`], [`host`],
+//! [`cgroup`], [`container`] and [`trust`] (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
 pub mod cgroup;
@@ -29,6 +29,7 @@ pub mod error;
 pub mod files;
 pub mod gpu;
 pub mod hook;
+pub mod host;
 pub mod inject;
 pub mod journal;
 pub mod ldcache;

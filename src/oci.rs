@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::device_rule::{Access, DeviceRule, Kind};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::types::{ContainerId, Invalid};
+use crate::types::{ContainerId, DeviceNumber, Invalid};
 
 /// The container's state, as far as a hook needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +74,53 @@ pub struct Bundle<'a> {
 struct Process<'a> {
     #[serde(borrow)]
     env: Option<Vec<Cow<'a, str>>>,
+    capabilities: Option<CapabilitySets>,
+    user: Option<User>,
+}
+
+/// `process.user`: who the container's first process is, in ids of the container's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct User {
+    /// 0 is root, to whom groups mean nothing.
+    pub uid: u32,
+    gid: u32,
+    #[serde(rename = "additionalGids")]
+    additional: Option<Vec<u32>>,
+}
+
+impl User {
+    /// Is it in this group?
+    pub fn is_in(&self, group: u32) -> bool {
+        self.gid == group || self.additional.iter().flatten().any(|gid| *gid == group)
+    }
+}
+
+/// `process.capabilities`
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CapabilitySets {
+    bounding: Option<Vec<Capability>>,
+    effective: Option<Vec<Capability>>,
+    permitted: Option<Vec<Capability>>,
+    inheritable: Option<Vec<Capability>>,
+    ambient: Option<Vec<Capability>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+enum Capability {
+    #[serde(rename = "CAP_SYS_ADMIN")]
+    SysAdmin,
+    #[serde(other)]
+    Other,
+}
+
+impl CapabilitySets {
+    fn have(&self, capability: &Capability) -> bool {
+        let Self { bounding, effective, permitted, inheritable, ambient } = self;
+        let sets = [bounding, effective, permitted, inheritable, ambient];
+        sets.into_iter().flatten().flatten().any(|one| one == capability)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,6 +189,16 @@ pub struct Device {
     pub path: String,
     /// Its driver; none for a FIFO.
     pub major: Option<i64>,
+    /// The device of that driver.
+    pub minor: Option<i64>,
+}
+
+impl Device {
+    /// Both in one; none where they are no numbers of a device.
+    pub fn number(&self) -> Option<DeviceNumber> {
+        let number = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok());
+        Some(DeviceNumber { major: number(self.major)?, minor: number(self.minor)? })
+    }
 }
 
 /// `linux.resources.devices[]` as it is written; what is absent stands for any.
@@ -204,7 +261,7 @@ impl<'a> Bundle<'a> {
         let env = env.filter_map(|value| text(value).map(Cow::Owned));
         Some(Self {
             annotations: Some(annotations.collect()),
-            process: Some(Process { env: Some(env.collect()) }),
+            process: Some(Process { env: Some(env.collect()), ..Process::default() }),
             ..Self::default()
         })
     }
@@ -225,6 +282,11 @@ impl<'a> Bundle<'a> {
         entries.find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
     }
 
+    /// Who its first process is.
+    pub fn user(&self) -> User {
+        self.process.as_ref().and_then(|process| process.user.clone()).unwrap_or_default()
+    }
+
     /// Is the root file system to be read-only for the container? (Runtimes make it so after the hooks.)
     pub fn root_is_read_only(&self) -> bool {
         self.root.as_ref().and_then(|root| root.readonly).unwrap_or(false)
@@ -243,6 +305,16 @@ impl<'a> Bundle<'a> {
         namespaces.any(|namespace| {
             namespace.r#type == "mount" && namespace.path.as_ref().is_some_and(|path| !path.is_empty())
         })
+    }
+
+    /// Can a process of the container have CAP_SYS_ADMIN on the host, not only in a user namespace of its own?
+    pub fn has_sys_admin(&self) -> bool {
+        let sets = self.process.iter().flat_map(|process| &process.capabilities);
+        let mut namespaces = self.linux.iter().flat_map(|linux| &linux.namespaces).flatten();
+        let own = namespaces.any(|namespace| {
+            namespace.r#type == "user" && namespace.path.as_deref().is_none_or(str::is_empty)
+        });
+        !own && sets.into_iter().any(|sets| sets.have(&Capability::SysAdmin))
     }
 
     /// A sandbox ("pause") container holds a pod's namespaces and runs nothing of its own, yet gets the

@@ -15,7 +15,7 @@ use crate::cgroup::CgroupId;
 use crate::config::{CutGpu, Placement, Policy, Table, Vgpu};
 use crate::error::{self, Error, Exit};
 use crate::request::Want;
-use crate::types::{Bytes, ContainerId, GpuUuid, Percent, TypeName, VgpuId};
+use crate::types::{Bytes, ContainerId, GpuUuid, MigUuid, Percent, TypeName, VgpuId};
 
 /// A container's hold on vGPUs. Tied to one run of one container: the id alone is not enough (a restart
 /// has the same one, and ids are unique per runtime only), the cgroup with its inode is.
@@ -44,8 +44,35 @@ pub struct Held {
     pub id: VgpuId,
     /// Memory that was given with it.
     pub memory: Bytes,
-    /// Share of the GPU's SMs that was given with it.
-    pub compute: Percent,
+    /// Share of the GPU's SMs that was given with it; none with a MIG device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<Percent>,
+    /// The MIG device that was given: another one in its place is not it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mig: Option<MigUuid>,
+}
+
+impl From<&Vgpu> for Held {
+    fn from(vgpu: &Vgpu) -> Self {
+        let Vgpu { id, memory, compute, mig } = vgpu;
+        let mig = mig.as_ref().map(|device| device.uuid.clone());
+        Self { id: id.clone(), memory: *memory, compute: *compute, mig }
+    }
+}
+
+impl Held {
+    /// Is this what was given?
+    pub fn is(&self, vgpu: &Vgpu) -> bool {
+        self.id == vgpu.id && self.mig.as_ref() == vgpu.mig.as_ref().map(|device| &device.uuid)
+    }
+
+    /// Can nobody else have the vGPU as long as this is held? A MIG device is the same by any type. And where an admin
+    /// has made another one in its place (a lease keeps nobody from that), the same capability nodes open it.
+    pub fn bars(&self, vgpu: &Vgpu) -> bool {
+        let Some(device) = &vgpu.mig else { return self.id == vgpu.id };
+        self.id.gpu == vgpu.id.gpu
+            && (self.mig.as_ref() == Some(&device.uuid) || self.id.part == vgpu.id.part)
+    }
 }
 
 impl Lease {
@@ -61,6 +88,10 @@ struct Budget<'a> {
     cut: &'a CutGpu,
     memory: u64,
     compute: u32,
+    /// Is a MIG device of it held?
+    has_mig: bool,
+    /// Is a share of it held?
+    has_share: bool,
     idle: Vec<&'a Vgpu>,
     /// How many this request already took here.
     taken: u32,
@@ -73,16 +104,24 @@ impl<'a> Budget<'a> {
         Self {
             cut,
             memory: held.iter().map(|held| held.memory.0).sum(),
-            compute: held.iter().map(|held| held.compute.get()).sum(),
-            idle: cut.vgpus.iter().filter(|vgpu| !held.iter().any(|held| held.id == vgpu.id)).collect(),
+            compute: held.iter().filter_map(|held| held.compute).map(Percent::get).sum(),
+            has_mig: held.iter().any(|held| held.mig.is_some()),
+            has_share: held.iter().any(|held| held.mig.is_none()),
+            idle: cut.vgpus.iter().filter(|vgpu| !held.iter().any(|held| held.bars(vgpu))).collect(),
             taken: 0,
         }
     }
 
-    /// Is there room for it beside all that is leased, vGPUs that the pool file no longer knows included?
+    /// Is there room for it beside all that is leased, vGPUs that the pool file no longer knows included? MIG devices
+    /// have their room, the GPU itself keeps it. But they and shares are not given at a time: a lease from before the
+    /// GPU was put into MIG mode, or out of it, may open more of it now than it was given.
     fn fits(&self, vgpu: &Vgpu, overcommit: bool) -> bool {
+        if vgpu.mig.is_some() {
+            return !self.has_share;
+        }
         let memory = self.cut.gpu.memory.is_none_or(|all| self.memory.saturating_add(vgpu.memory.0) <= all.0);
-        overcommit || (memory && self.compute + vgpu.compute.get() <= 100)
+        let compute = self.compute + vgpu.compute.map_or(0, Percent::get) <= 100;
+        !self.has_mig && (overcommit || (memory && compute))
     }
 
     /// The first idle vGPU that will do: by type as `kinds` lists them, then by number.
@@ -93,10 +132,10 @@ impl<'a> Budget<'a> {
 
     fn take(&mut self, vgpu: &'a Vgpu) -> Held {
         self.memory = self.memory.saturating_add(vgpu.memory.0);
-        self.compute += vgpu.compute.get();
+        self.compute += vgpu.compute.map_or(0, Percent::get);
         self.idle.retain(|idle| idle.id != vgpu.id);
         self.taken += 1;
-        Held { id: vgpu.id.clone(), memory: vgpu.memory, compute: vgpu.compute }
+        Held::from(vgpu)
     }
 }
 

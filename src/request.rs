@@ -1,6 +1,6 @@
 //! What a container asks for: how many virtual GPUs (row A2) of what type (row A3). Pure.
 
-use crate::config::{RequestPolicy, VgpuType};
+use crate::config::{Offered, RequestPolicy};
 use crate::error::{Error, Exit, Result, quoted};
 use crate::oci::Bundle;
 use crate::types::{Bytes, Count, Invalid, TypeName};
@@ -91,6 +91,11 @@ fn set(value: &str) -> Option<&str> {
 }
 
 impl Found<'_> {
+    /// May it ask at all? A host can leave that to annotations.
+    pub fn may_ask(&self, policy: &RequestPolicy) -> bool {
+        self.source == Source::Annotations || policy.allow_env
+    }
+
     /// Checks each value by itself. [`Exit::Request`], with key and value, for anything that is not one.
     pub fn check(&self) -> Result<Request> {
         if let Some((key, value)) = self.unknown {
@@ -130,7 +135,7 @@ impl Found<'_> {
 impl Request {
     /// Holds the request against the types that GPUs of this host are cut into (`offered`, in the pool
     /// file's order). [`Exit::Request`] when no pool of this shape could ever serve it.
-    pub fn want(&self, policy: &RequestPolicy, offered: &[&VgpuType]) -> Result<Want> {
+    pub fn want(&self, policy: &RequestPolicy, offered: &[Offered<'_>]) -> Result<Want> {
         let refuse = |message: String| Err(Error::new(Exit::Request, message));
         if let Some(most) = policy.max_per_container.filter(|most| self.count.get() > most.get()) {
             return refuse(format!(
@@ -143,7 +148,7 @@ impl Request {
         let kinds = match (named, self.memory) {
             (None, None) => offered.iter().map(|t| t.name.clone()).collect(),
             (None, Some(memory)) => smallest(offered, memory).into_iter().collect(),
-            (Some(name), memory) => match offered.iter().find(|t| t.name == *name) {
+            (Some(name), memory) => match offered.iter().find(|t| t.name == name) {
                 None => {
                     return refuse(format!(
                         "no GPU here is cut into type {}; there is {}",
@@ -168,14 +173,14 @@ impl Request {
     }
 }
 
-/// The smallest type with at least so much memory; of equals the one with the smaller compute share,
-/// then the first in the file.
-fn smallest(offered: &[&VgpuType], memory: Bytes) -> Option<TypeName> {
+/// The smallest type with at least so much memory; of equals one of MIG devices, then the one with the smaller
+/// compute share, then the first in the file.
+fn smallest(offered: &[Offered<'_>], memory: Bytes) -> Option<TypeName> {
     let enough = offered.iter().filter(|t| t.memory >= memory);
     enough.min_by_key(|t| (t.memory, t.compute)).map(|t| t.name.clone())
 }
 
-fn list(offered: &[&VgpuType]) -> String {
+fn list(offered: &[Offered<'_>]) -> String {
     let names: Vec<_> = offered.iter().map(|t| format!("{} ({})", t.name, t.memory)).collect();
     if names.is_empty() {
         "none at all (pool.toml has no [[gpu]] that matches)".to_owned()
@@ -264,16 +269,6 @@ mod tests {
         }
     }
 
-    fn types() -> Vec<VgpuType> {
-        [("small", "10GiB", 25), ("large", "40GiB", 100), ("slow", "10GiB", 10)]
-            .map(|(name, memory, compute)| VgpuType {
-                name: name.parse().unwrap(),
-                memory: memory.parse().unwrap(),
-                compute: compute.try_into().unwrap(),
-            })
-            .into()
-    }
-
     fn want(
         count: &str,
         kind: Option<&str>,
@@ -290,8 +285,14 @@ mod tests {
             kind: kind.map(|t| t.parse().unwrap()),
             memory: memory.map(|t| t.parse().unwrap()),
         };
-        let types = types();
-        let want = request.want(&policy, &types.iter().collect::<Vec<_>>())?;
+        let names = ["small", "large", "slow", "mig"].map(|name| name.parse().unwrap());
+        let has = [("10GiB", Some(25)), ("40GiB", Some(100)), ("10GiB", Some(10)), ("20GiB", None)];
+        let offered = |(name, (memory, compute)): (_, (&str, Option<i64>))| Offered {
+            name,
+            memory: memory.parse().unwrap(),
+            compute: compute.map(|compute| compute.try_into().unwrap()),
+        };
+        let want = request.want(&policy, &names.iter().zip(has).map(offered).collect::<Vec<_>>())?;
         Ok(want.kinds.iter().map(|kind| kind.to_string()).collect())
     }
 
@@ -299,13 +300,14 @@ mod tests {
     fn the_type_is_named_filled_in_or_any() {
         assert_eq!(want("1", Some("large"), None, Some("small")).unwrap(), ["large"]);
         assert_eq!(want("1", None, None, Some("small")).unwrap(), ["small"]);
-        assert_eq!(want("1", None, None, None).unwrap(), ["small", "large", "slow"]);
+        assert_eq!(want("1", None, None, None).unwrap(), ["small", "large", "slow", "mig"]);
     }
 
     #[test]
     fn memory_means_the_smallest_type_that_has_it() {
         assert_eq!(want("1", None, Some("1GiB"), Some("large")).unwrap(), ["slow"]);
-        assert_eq!(want("1", None, Some("11GiB"), None).unwrap(), ["large"]);
+        assert_eq!(want("1", None, Some("11GiB"), None).unwrap(), ["mig"]);
+        assert_eq!(want("1", None, Some("21GiB"), None).unwrap(), ["large"]);
         assert_eq!(want("1", Some("large"), Some("1GiB"), None).unwrap(), ["large"]);
     }
 

@@ -6,28 +6,60 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::driver::{DriverFile, Kind};
-use crate::error::{Error, Exit, Result};
-use crate::gpu::{Inventory, Majors};
-use crate::pool::Lease;
-use crate::types::{ContainerId, DeviceNumber, GpuUuid, VgpuId};
+use crate::error::{Error, Exit, OrExit, Result};
+use crate::gpu::{DrmNode, Gpu, Inventory, Majors, MigDevice};
+use crate::pool::{Held, Lease};
+use crate::types::{
+    ContainerId, DeviceNumber, GpuUuid, MigInstance, MigProfile, MigUuid, PciAddress, Percent, VgpuId,
+};
 
 /// Everything that goes into one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The nodes it gets in `/dev`, each under the name that it has below the driver root's `dev/`.
     pub nodes: Vec<Node>,
-    /// The numbers of the host's other GPUs, which must stay closed to it.
+    /// The nodes of the host's other GPUs and MIG devices, which must stay closed to it.
     pub others: Vec<Node>,
+    /// The GPUs that its `/proc/driver/nvidia` tells of.
+    pub gpus: Vec<PciAddress>,
+    /// The MIG devices on them that it tells of.
+    pub mig: Vec<MigAccess>,
     /// The driver's files that it gets below `/usr/local/nvidia`.
     pub files: Vec<File>,
+    /// The sockets of the driver's daemons that it gets.
+    pub sockets: Vec<Socket>,
     /// What `/dev/vgpu/lease.json` says.
     pub lease_json: String,
+}
+
+/// A MIG device that a container may use, as the driver names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MigAccess {
+    /// Its GPU's device minor.
+    pub gpu: u32,
+    /// Where it is on that GPU.
+    pub instance: MigInstance,
+}
+
+impl MigAccess {
+    /// Its capabilities: of the GPU instance, `gpu0/gi1`, and of the compute instance, `gpu0/gi1/ci0`.
+    fn capabilities(&self) -> [String; 2] {
+        let Self { gpu, instance: MigInstance { gi, ci } } = self;
+        [format!("gpu{gpu}/gi{gi}"), format!("gpu{gpu}/gi{gi}/ci{ci}")]
+    }
+
+    /// The files of these, below `/proc/driver/nvidia`: programs look there for which nodes to open.
+    pub fn files(&self) -> [String; 2] {
+        let Self { gpu, instance: MigInstance { gi, ci } } = self;
+        let at = format!("capabilities/gpu{gpu}/mig/gi{gi}");
+        [format!("{at}/access"), format!("{at}/ci{ci}/access")]
+    }
 }
 
 /// A device node of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name in `/dev`.
+    /// Its name in `/dev`: `nvidia0`, `dri/card1`.
     pub name: String,
     /// Its number; a node on the host that has another one is not the driver's.
     pub number: DeviceNumber,
@@ -43,6 +75,27 @@ impl Node {
     fn of_gpu(majors: &Majors, minor: u32) -> Self {
         Self::new(format!("nvidia{minor}"), majors.nvidia, minor)
     }
+
+    fn of_capability(major: u32, minor: u32) -> Self {
+        Self::new(format!("nvidia-caps/nvidia-cap{minor}"), major, minor)
+    }
+
+    fn of_graphics(drm: &DrmNode) -> Self {
+        Self { name: format!("dri/{}", drm.name), number: drm.number, optional: false }
+    }
+}
+
+/// What the host's driver has for a container, as far as it asks for that.
+#[derive(Clone, Copy, Debug)]
+pub struct Driver<'a> {
+    /// Its major numbers.
+    pub majors: &'a Majors,
+    /// Its files that were found.
+    pub files: &'a [DriverFile],
+    /// The graphics nodes of all GPUs; none where the container asks for no graphics.
+    pub drm: &'a [DrmNode],
+    /// Does the container ask for a display?
+    pub display: bool,
 }
 
 /// A file of the driver below `/usr/local/nvidia`.
@@ -56,6 +109,17 @@ pub struct File {
     pub name: String,
     /// More names for it in the same directory.
     pub links: Vec<String>,
+    /// Where programs look for it alone, relative to the container's root: a link there leads to it.
+    pub link_at: Option<String>,
+}
+
+/// A socket of one of the driver's daemons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// Where it is on the host, relative to the driver's root: which of the found files it is.
+    pub source: String,
+    /// Where programs look for it, relative to the container's root.
+    pub path: String,
 }
 
 /// The directories of `/usr/local/nvidia`. `lib` is a link to `lib64` there: images have either in
@@ -68,11 +132,13 @@ pub enum Dir {
     Lib64,
     /// `lib32`
     Lib32,
+    /// `share`
+    Share,
 }
 
 impl Dir {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bin, Self::Lib64, Self::Lib32];
+    pub const ALL: [Self; 4] = [Self::Bin, Self::Lib64, Self::Lib32, Self::Share];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -80,16 +146,18 @@ impl Dir {
             Self::Bin => "bin",
             Self::Lib64 => "lib64",
             Self::Lib32 => "lib32",
+            Self::Share => "share",
         }
     }
 
-    /// Where files of a kind go; nowhere yet for sockets and firmware, which have places of their own.
+    /// Where files of a kind go; sockets are not there.
     fn of(kind: Kind) -> Option<Self> {
         match kind {
             Kind::Library => Some(Self::Lib64),
             Kind::Library32 => Some(Self::Lib32),
             Kind::Binary => Some(Self::Bin),
-            Kind::Socket | Kind::Firmware => None,
+            Kind::Config => Some(Self::Share),
+            Kind::Socket => None,
         }
     }
 }
@@ -108,57 +176,133 @@ struct LeasedJson<'a> {
     id: &'a VgpuId,
     r#type: &'a str,
     memory: u64,
-    compute: u32,
+    compute: Option<u32>,
     uuid: &'a GpuUuid,
     device: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mig: Option<MigJson<'a>>,
 }
 
-/// Looks up what is real behind a lease, and gives each of the driver's files that were found its place. (What
-/// is said about a file is looked at, not the file.) [`Exit::Gpu`] for a GPU that is not in the inventory, a
-/// driver whose unified memory module, which every CUDA program needs, is not loaded, or two files of one name.
-pub fn plan(lease: &Lease, inventory: &Inventory, majors: &Majors, found: &[DriverFile]) -> Result<Plan> {
-    let minor_of = |uuid: &GpuUuid| {
+#[derive(Serialize)]
+struct MigJson<'a> {
+    uuid: &'a MigUuid,
+    profile: &'a MigProfile,
+}
+
+/// What is behind one vGPU of a lease.
+struct Real<'a> {
+    gpu: &'a Gpu,
+    mig: Option<&'a MigDevice>,
+}
+
+impl<'a> Real<'a> {
+    fn behind(held: &Held, inventory: &'a Inventory) -> Result<Self> {
+        let gone = |what: String| {
+            Error::new(Exit::Gpu, format!("{what} is not on this host any more; see `vgpu status`"))
+        };
+        let uuid = &held.id.gpu;
         let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == *uuid);
-        let gone =
-            || Error::new(Exit::Gpu, format!("GPU {uuid} is not on this host any more; see `vgpu status`"));
-        gpu.map(|gpu| gpu.minor).ok_or_else(gone)
-    };
-    let mut minors = Vec::new();
-    let mut vgpus = Vec::new();
-    for held in &lease.vgpus {
-        let minor = minor_of(&held.id.gpu)?;
-        minors.push(minor);
-        vgpus.push(LeasedJson {
+        let gpu = gpu.ok_or_else(|| gone(format!("GPU {uuid}")))?;
+        let device = |mig| {
+            let device = inventory.mig_device(uuid, mig);
+            device.ok_or_else(|| gone(format!("MIG device {mig} of GPU {uuid}")))
+        };
+        Ok(Self { gpu, mig: held.mig.as_ref().map(device).transpose()? })
+    }
+
+    fn shown(&self, held: &'a Held) -> LeasedJson<'a> {
+        LeasedJson {
             id: &held.id,
             r#type: held.id.kind.as_str(),
             memory: held.memory.0,
-            compute: held.compute.get(),
+            compute: held.compute.map(Percent::get),
             uuid: &held.id.gpu,
-            device: format!("/dev/nvidia{minor}"),
-        });
+            device: format!("/dev/nvidia{}", self.gpu.minor),
+            mig: self.mig.map(|device| MigJson { uuid: &device.uuid, profile: &device.profile }),
+        }
     }
-    minors.sort_unstable();
-    minors.dedup();
 
-    let uvm = majors.uvm.ok_or_else(|| {
+    fn access(&self) -> Option<MigAccess> {
+        self.mig.map(|device| MigAccess { gpu: self.gpu.minor, instance: device.instance })
+    }
+}
+
+/// Looks up what is real behind a lease, and gives each of the driver's files that were found its place. (What
+/// is said about a file is looked at, not the file.) [`Exit::Gpu`] for a GPU or MIG device that is not in the
+/// inventory, a driver whose unified memory module, which every CUDA program needs, is not loaded, or two files of
+/// one name.
+pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Plan> {
+    let real = lease.vgpus.iter().map(|held| Real::behind(held, inventory)).collect::<Result<Vec<_>>>()?;
+    let mig: Vec<MigAccess> = real.iter().filter_map(Real::access).collect();
+    let mut gpus: Vec<&Gpu> = real.iter().map(|real| real.gpu).collect();
+    gpus.sort_unstable_by_key(|gpu| gpu.minor);
+    gpus.dedup();
+
+    let is_leased = |pci: &PciAddress| gpus.iter().any(|gpu| gpu.pci == *pci);
+    // The nodes for graphics are the whole GPU's: whoever has a MIG device of it has none of them.
+    let is_shared = |pci: &PciAddress| real.iter().any(|real| real.gpu.pci == *pci && real.mig.is_none());
+    let (drm, other_drm): (Vec<&DrmNode>, Vec<&DrmNode>) =
+        driver.drm.iter().partition(|node| is_shared(&node.gpu));
+    let (capabilities, other_capabilities) = capabilities(&mig, inventory, driver.majors)?;
+    let mut nodes = control_nodes(driver)?;
+    nodes.extend(gpus.iter().map(|gpu| Node::of_gpu(driver.majors, gpu.minor)));
+    nodes.extend(drm.into_iter().map(Node::of_graphics));
+    nodes.extend(capabilities);
+    let others = inventory.gpus.iter().filter(|gpu| !is_leased(&gpu.pci));
+    let others = others.map(|gpu| Node::of_gpu(driver.majors, gpu.minor));
+    let others = others.chain(other_drm.into_iter().map(Node::of_graphics));
+    Ok(Plan {
+        nodes,
+        others: others.chain(other_capabilities).collect(),
+        gpus: gpus.iter().map(|gpu| gpu.pci).collect(),
+        mig,
+        files: files(driver.files)?,
+        sockets: sockets(driver.files),
+        lease_json: lease_json(lease, &real)?,
+    })
+}
+
+/// The nodes of the capabilities that these MIG devices need, and those of all others that there are.
+fn capabilities(mig: &[MigAccess], inventory: &Inventory, majors: &Majors) -> Result<(Vec<Node>, Vec<Node>)> {
+    let minors = &inventory.capabilities.minors;
+    let needed: BTreeSet<String> = mig.iter().flat_map(MigAccess::capabilities).collect();
+    let unknown = needed.iter().find(|name| majors.caps.is_none() || !minors.contains_key(*name));
+    if let Some(name) = unknown {
+        let message = format!(
+            "the driver has no node for capability {name}: its proc/devices or proc/driver/nvidia-caps/mig-minors does \
+             not list it; see `vgpu discover`"
+        );
+        return Err(Error::new(Exit::Gpu, message));
+    }
+    let Some(major) = majors.caps else { return Ok((Vec::new(), Vec::new())) };
+    let node = |(_, minor): (&String, &u32)| Node::of_capability(major, *minor);
+    let (leased, others): (Vec<_>, Vec<_>) = minors.iter().partition(|(name, _)| needed.contains(*name));
+    Ok((leased.into_iter().map(node).collect(), others.into_iter().map(node).collect()))
+}
+
+fn lease_json(lease: &Lease, real: &[Real<'_>]) -> Result<String> {
+    let vgpus = lease.vgpus.iter().zip(real).map(|(held, real)| real.shown(held)).collect();
+    let json = LeaseJson { version: 1, container: &lease.container, since: lease.since.to_string(), vgpus };
+    let text = serde_json::to_string_pretty(&json);
+    Ok(text.or_exit(Exit::Io, || "cannot write lease.json")? + "\n")
+}
+
+/// The nodes that every container with a lease has, whatever its GPUs are.
+fn control_nodes(driver: &Driver) -> Result<Vec<Node>> {
+    let uvm = driver.majors.uvm.ok_or_else(|| {
         let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
         Error::new(Exit::Gpu, message)
     })?;
+    let optional = |node| Node { optional: true, ..node };
     let mut nodes = vec![
-        Node::new("nvidiactl", majors.nvidia, 255),
+        Node::new("nvidiactl", driver.majors.nvidia, 255),
         Node::new("nvidia-uvm", uvm, 0),
-        Node { optional: true, ..Node::new("nvidia-uvm-tools", uvm, 1) },
+        optional(Node::new("nvidia-uvm-tools", uvm, 1)),
     ];
-    nodes.extend(minors.iter().map(|minor| Node::of_gpu(majors, *minor)));
-    let all = inventory.gpus.iter().map(|gpu| gpu.minor);
-    let others = all.filter(|minor| !minors.contains(minor));
-
-    let json = LeaseJson { version: 1, container: &lease.container, since: lease.since.to_string(), vgpus };
-    let mut lease_json = serde_json::to_string_pretty(&json)
-        .map_err(|e| Error::new(Exit::Io, format!("cannot write lease.json: {e}")))?;
-    lease_json.push('\n');
-    let others = others.map(|minor| Node::of_gpu(majors, minor)).collect();
-    Ok(Plan { nodes, others, files: files(found)?, lease_json })
+    if driver.display {
+        nodes.push(optional(Node::new("nvidia-modeset", driver.majors.nvidia, 254)));
+    }
+    Ok(nodes)
 }
 
 /// Gives each file its place, and lets no two have the same one.
@@ -176,19 +320,112 @@ fn files(found: &[DriverFile]) -> Result<Vec<File>> {
             );
             return Err(Error::new(Exit::Gpu, message));
         }
-        files.push(File { source: file.path.clone(), dir, name: name.clone(), links: links.to_vec() });
+        let (source, name, links) = (file.path.clone(), name.clone(), links.to_vec());
+        files.push(File { source, dir, name, links, link_at: file.link_at.clone() });
     }
     Ok(files)
+}
+
+fn sockets(found: &[DriverFile]) -> Vec<Socket> {
+    let sockets = found.iter().filter(|file| file.kind == Kind::Socket);
+    let paths = sockets.flat_map(|file| file.names.iter().map(move |path| (&file.path, path)));
+    paths.map(|(source, path)| Socket { source: source.clone(), path: path.clone() }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::Capabilities;
+    use crate::types::Bytes;
+
+    const MAJORS: Majors = Majors { nvidia: 195, uvm: Some(510), caps: Some(235) };
+
+    /// Two GPUs in MIG mode, each with two compute instances on one GPU instance and one on another, and what is
+    /// planned for the vGPUs of these ids.
+    fn planned(ids: &[(&str, &str)], majors: &Majors) -> Result<Plan> {
+        let place =
+            |text: &str| text.split_once('.').map(|(gi, ci)| (gi.parse().unwrap(), ci.parse().unwrap()));
+        let gpu = |i: u32| format!("GPU-0000000{i}-0000-0000-0000-000000000000");
+        let uuid = |i: u32, (gi, ci): (u32, u32)| format!("MIG-0000000{i}-{gi:04}-{ci:04}-0000-000000000000");
+        let device = |i, (gi, ci)| MigDevice {
+            uuid: uuid(i, (gi, ci)).parse().unwrap(),
+            instance: MigInstance { gi, ci },
+            profile: "1c.2g.10gb".parse().unwrap(),
+            memory: Bytes(10 << 30),
+        };
+        let mig = |i| [(1, 0), (1, 1), (2, 0)].map(|place| device(i, place)).into();
+        let gpus = [0, 1].map(|i| Gpu { mig: Some(mig(i)), ..crate::config::tests::gpu(i, "x", None) });
+        let instances = [("gi1", 0), ("gi1/ci0", 1), ("gi1/ci1", 2), ("gi2", 3), ("gi2/ci0", 4)];
+        let of_gpu = |i: u32| instances.map(|(name, n)| (format!("gpu{i}/{name}"), 10 * (i + 1) + n));
+        let minors = [0, 1].into_iter().flat_map(of_gpu).chain([("config".into(), 1), ("monitor".into(), 2)]);
+        let capabilities = Capabilities { minors: minors.collect(), last: 99 };
+        let inventory = Inventory { driver: String::new(), gpus: gpus.into(), capabilities };
+        let held = ids.iter().map(|(i, at)| {
+            let i = i.parse().unwrap();
+            Held {
+                id: format!("{}/m/{at}", gpu(i)).parse().unwrap(),
+                memory: Bytes(10 << 30),
+                compute: None,
+                mig: Some(uuid(i, place(at).unwrap()).parse().unwrap()),
+            }
+        });
+        let lease = r#"{"container":"c","bundle":"/b","cgroup":{"hierarchy":"v2","path":"/c","inode":7},
+            "pid":1,"start_time":2,"since":"2026-01-01T00:00:00Z","vgpus":[]}"#;
+        let lease = Lease { vgpus: held.collect(), ..serde_json::from_str(lease).unwrap() };
+        let of_gpu = |gpu: &Gpu| DrmNode {
+            gpu: gpu.pci,
+            name: format!("card{}", gpu.minor),
+            number: DeviceNumber { major: 226, minor: gpu.minor },
+        };
+        let drm: Vec<_> = inventory.gpus.iter().map(of_gpu).collect();
+        plan(&lease, &inventory, &Driver { majors, files: &[], drm: &drm, display: false })
+    }
+
+    fn names(nodes: &[Node]) -> Vec<String> {
+        let shown =
+            |node: &Node| format!("{} {}", node.name.trim_start_matches("nvidia-caps/nvidia-"), node.number);
+        nodes.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn mig_devices_have_the_nodes_of_their_capabilities_beside_their_gpus() {
+        let plan = planned(&[("1", "1.0"), ("1", "1.1")], &MAJORS).unwrap();
+        let nodes = ["nvidia1 195:1", "cap20 235:20", "cap21 235:21", "cap22 235:22"];
+        assert_eq!(names(&plan.nodes)[3..], nodes);
+        let others = [
+            "nvidia0 195:0",
+            "dri/card0 226:0",
+            "dri/card1 226:1",
+            "cap1 235:1",
+            "cap10 235:10",
+            "cap11 235:11",
+            "cap12 235:12",
+        ];
+        let others =
+            [&others[..], &["cap13 235:13", "cap14 235:14", "cap23 235:23", "cap24 235:24", "cap2 235:2"]];
+        assert_eq!(names(&plan.others), others.concat());
+        let at = |ci| MigAccess { gpu: 1, instance: MigInstance { gi: 1, ci } };
+        assert_eq!(plan.mig, [at(0), at(1)]);
+        assert_eq!(
+            at(1).files(),
+            ["capabilities/gpu1/mig/gi1/access", "capabilities/gpu1/mig/gi1/ci1/access"]
+        );
+    }
+
+    #[test]
+    fn a_mig_device_that_is_gone_or_has_no_nodes() {
+        let error = planned(&[("1", "2.1")], &MAJORS).unwrap_err();
+        assert_eq!(error.exit, Exit::Gpu);
+        let gone = "MIG device MIG-00000001-0002-0001-0000-000000000000 of GPU GPU-00000001-0000-0000-0000-000000000000 is not on this host any more; see `vgpu status`";
+        assert_eq!(error.to_string(), gone);
+        let error = planned(&[("1", "2.0")], &Majors { caps: None, ..MAJORS }).unwrap_err();
+        assert!(error.to_string().starts_with("the driver has no node for capability gpu1/gi2:"), "{error}");
+    }
 
     fn found(kind: Kind, path: &str, names: &[&str]) -> DriverFile {
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        DriverFile { fd, kind, names, path: path.to_owned() }
+        DriverFile { fd, kind, names, path: path.to_owned(), link_at: None }
     }
 
     #[test]
@@ -198,7 +435,7 @@ mod tests {
             found(Kind::Library32, "b/libx.so.1.2", &["libx.so.1.2", "libx.so.1"]),
             found(Kind::Binary, "usr/bin/x", &["x"]),
             found(Kind::Socket, "run/x/socket", &["run/x/socket"]),
-            found(Kind::Firmware, "lib/firmware/x.bin", &["lib/firmware/x.bin"]),
+            found(Kind::Config, "etc/x/y.json", &["y.json"]),
         ]);
         let shown = |file: &File| {
             format!("{} {}/{} {}", file.source, file.dir.as_str(), file.name, file.links.join(" "))
@@ -208,6 +445,7 @@ mod tests {
             "a/libx.so.1.2 lib64/libx.so.1.2 libx.so.1 libx.so",
             "b/libx.so.1.2 lib32/libx.so.1.2 libx.so.1",
             "usr/bin/x bin/x ",
+            "etc/x/y.json share/y.json ",
         ];
         assert_eq!(shown, expected);
     }

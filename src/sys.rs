@@ -5,4 +5,5 @@ pub mod bpf;
 pub mod clone;
 pub mod fds;
 pub mod mount;
+pub mod nvml;
 pub mod process;

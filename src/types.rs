@@ -72,10 +72,40 @@ checked_text!(
     /// `GPU-5a6b7c8d-0000-1111-2222-333344445555`.
     GpuUuid,
     "a GPU UUID looks like GPU-5a6b7c8d-0000-1111-2222-333344445555 (see `nvidia-smi -L`)",
+    |t| t.strip_prefix("GPU-").is_some_and(is_uuid)
+);
+
+checked_text!(
+    /// A MIG device's UUID as the driver prints it: `MIG-6f6b7c8d-0000-1111-2222-333344445555`, and before r470
+    /// `MIG-GPU-<uuid>/<GPU instance>/<compute instance>`.
+    MigUuid,
+    "a MIG device's UUID looks like MIG-6f6b7c8d-0000-1111-2222-333344445555 (see `nvidia-smi -L`)",
     |t| {
-        let groups = |t: &str| t.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
-        let hex = |b: u8| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-        t.strip_prefix("GPU-").is_some_and(|t| groups(t) && t.bytes().all(hex))
+        let Some(rest) = t.strip_prefix("MIG-") else { return false };
+        let old = |t: &str| {
+            let (uuid, instance) = t.split_once('/')?;
+            let (gi, ci) = instance.split_once('/')?;
+            decimal(gi).and(decimal(ci)).map(|_| is_uuid(uuid))
+        };
+        is_uuid(rest) || rest.strip_prefix("GPU-").and_then(old) == Some(true)
+    }
+);
+
+checked_text!(
+    /// The name of a MIG profile as the driver prints it: `1g.10gb`, `1g.10gb+me`, and `1c.3g.40gb` for one of several
+    /// compute instances on a GPU instance.
+    MigProfile,
+    "a MIG profile looks like 1g.10gb (see `nvidia-smi -L`)",
+    |t| {
+        let counted = |t: &str, unit| t.strip_suffix(unit).and_then(decimal).is_some();
+        let (sizes, media) = t.split_at(t.find(['+', '-']).unwrap_or(t.len()));
+        let parts: Vec<&str> = sizes.split('.').collect();
+        let sized = match parts[..] {
+            [g, memory] => counted(g, "g") && counted(memory, "gb"),
+            [c, g, memory] => counted(c, "c") && counted(g, "g") && counted(memory, "gb"),
+            _ => false,
+        };
+        sized && t.len() <= 32 && media.bytes().all(|b| b.is_ascii_lowercase() || b"+-.".contains(&b))
     }
 );
 
@@ -96,6 +126,19 @@ checked_text!(
     "a container id is 1 to 1024 printable ASCII characters without '/' and spaces",
     |t| { (1..=1024).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_graphic() && b != b'/') }
 );
+
+impl MigProfile {
+    /// The memory that is in the name: `10gb`. A device has a little less.
+    pub fn memory(&self) -> Bytes {
+        let sizes = self.0.split(['.', '+', '-']).find_map(|part| decimal(part.strip_suffix("gb")?));
+        Bytes(u64::from(sizes.unwrap_or_default()) << 30)
+    }
+}
+
+fn is_uuid(text: &str) -> bool {
+    let hex = |b: u8| b == b'-' || b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    text.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && text.bytes().all(hex)
+}
 
 /// A PCI address as sysfs and procfs write it: `0000:3b:00.0`. NVML's eight-digit domain is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,30 +182,82 @@ impl fmt::Display for PciAddress {
 
 as_text!(PciAddress);
 
-/// One virtual GPU: `<gpu uuid>/<type>/<n>`, n from 0.
+/// Where a MIG device is on its GPU: `1.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MigInstance {
+    /// The GPU instance's id.
+    pub gi: u32,
+    /// The compute instance's id in it.
+    pub ci: u32,
+}
+
+impl fmt::Display for MigInstance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.gi, self.ci)
+    }
+}
+
+/// One virtual GPU: a share of a GPU, `<gpu uuid>/<type>/<n>`, or a MIG device,
+/// `<gpu uuid>/<type>/<GPU instance>.<compute instance>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VgpuId {
     /// The physical GPU it is cut from.
     pub gpu: GpuUuid,
     /// Its type.
     pub kind: TypeName,
-    /// Its number among those of this type on this GPU.
-    pub n: u32,
+    /// Which of that type on that GPU.
+    pub part: Part,
+}
+
+/// Which one of several on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// Its number among those of its type, from 0.
+    Share(u32),
+    /// Its place, which it shares with no other.
+    Mig(MigInstance),
+}
+
+impl VgpuId {
+    /// What tells it from the others of its GPU: `small/3`, `mig/1.0`.
+    pub fn on_its_gpu(&self) -> String {
+        format!("{}/{}", self.kind, self.part)
+    }
+}
+
+impl FromStr for Part {
+    type Err = Invalid;
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let part = match text.split_once('.') {
+            None => decimal(text).map(Self::Share),
+            Some((gi, ci)) => decimal(gi).zip(decimal(ci)).map(|(gi, ci)| Self::Mig(MigInstance { gi, ci })),
+        };
+        part.ok_or(Invalid("a vGPU id ends in a number, or in <GPU instance>.<compute instance>"))
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(n) => write!(f, "{n}"),
+            Self::Mig(instance) => write!(f, "{instance}"),
+        }
+    }
 }
 
 impl FromStr for VgpuId {
     type Err = Invalid;
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let invalid = Invalid("a vGPU id looks like <gpu uuid>/<type>/<number>");
-        let (rest, n) = text.rsplit_once('/').ok_or(invalid.clone())?;
-        let (gpu, kind) = rest.split_once('/').ok_or(invalid.clone())?;
-        Ok(Self { gpu: gpu.parse()?, kind: kind.parse()?, n: decimal(n).ok_or(invalid)? })
+        let (rest, part) = text.rsplit_once('/').ok_or(invalid.clone())?;
+        let (gpu, kind) = rest.split_once('/').ok_or(invalid)?;
+        Ok(Self { gpu: gpu.parse()?, kind: kind.parse()?, part: part.parse()? })
     }
 }
 
 impl fmt::Display for VgpuId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.gpu, self.kind, self.n)
+        write!(f, "{}/{}/{}", self.gpu, self.kind, self.part)
     }
 }
 
@@ -305,6 +400,36 @@ mod tests {
     }
 
     #[test]
+    fn mig_uuids_of_new_and_old_drivers() {
+        let new = UUID.replace("GPU", "MIG");
+        for good in [new.clone(), format!("MIG-{UUID}/7/0"), format!("MIG-{UUID}/13/7")] {
+            assert_eq!(good.parse::<MigUuid>().unwrap().as_str(), good);
+        }
+        for bad in ["", "MIG-", UUID, &format!("MIG-{UUID}"), &format!("MIG-{UUID}/7"), &format!("{new}/7/0")]
+        {
+            assert!(bad.parse::<MigUuid>().is_err(), "{bad}");
+        }
+        for bad in ["7/0/1", "7/x", "/0", "7/", "../0"] {
+            assert!(format!("MIG-{UUID}/{bad}").parse::<MigUuid>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn mig_profiles() {
+        let memory = |name: &str| name.parse::<MigProfile>().unwrap().memory();
+        assert_eq!([memory("1c.3g.40gb"), memory("1g.10gb+me")], [Bytes(40 << 30), Bytes(10 << 30)]);
+        let names = ["1g.10gb", "7g.80gb", "1c.3g.40gb", "1g.10gb+me", "1g.24gb-me", "1g.24gb+me.all"];
+        for name in names {
+            assert_eq!(name.parse::<MigProfile>().unwrap().as_str(), name);
+        }
+        for bad in
+            ["", "1g", "10gb", "g.gb", "1g.10GB", "1g.10gb ", "1g.10gbme", "MIG 1g.10gb", "+me", "1g.1g.10gb"]
+        {
+            assert!(bad.parse::<MigProfile>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn pci_addresses_have_one_spelling() {
         for text in ["0000:3b:00.0", "00000000:3B:00.0", "0000:3B:00.0"] {
             assert_eq!(text.parse::<PciAddress>().unwrap().to_string(), "0000:3b:00.0");
@@ -317,12 +442,16 @@ mod tests {
 
     #[test]
     fn vgpu_ids_round_trip() {
-        let text = format!("{UUID}/small/3");
-        assert_eq!(text.parse::<VgpuId>().unwrap().to_string(), text);
-        for bad in
-            ["small/3", &format!("{UUID}/small"), &format!("{UUID}/small/+3"), &format!("{UUID}/a/b/3")]
-        {
-            assert!(bad.parse::<VgpuId>().is_err(), "{bad}");
+        for rest in ["small/3", "1g.10gb/7.0", "a.b/0"] {
+            let text = format!("{UUID}/{rest}");
+            let id: VgpuId = text.parse().unwrap();
+            assert_eq!((id.to_string(), id.on_its_gpu()), (text, rest.to_owned()));
+        }
+        let mig: VgpuId = format!("{UUID}/small/7.1").parse().unwrap();
+        assert_eq!(mig.part, Part::Mig(MigInstance { gi: 7, ci: 1 }));
+        assert!("small/3".parse::<VgpuId>().is_err());
+        for bad in ["small", "small/+3", "a/b/3", "small/7.", "small/.0", "small/7.0.0", "small/07.0"] {
+            assert!(format!("{UUID}/{bad}").parse::<VgpuId>().is_err(), "{bad}");
         }
     }
 

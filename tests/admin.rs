@@ -474,7 +474,7 @@ fn each_exit_code_has_its_line() {
     refused(
         78,
         &format!(
-            "{pool}:3:1: unknown key \"memory\"; the keys here are state_dir, driver_root, request, policy, type, gpu"
+            "{pool}:3:1: unknown key \"memory\"; the keys here are state_dir, driver_root, debug, request, driver, policy, type, gpu"
         ),
     );
     host.write_pool(&one_vgpu(&host.gpus[0]));
@@ -598,9 +598,16 @@ fn colour_is_for_terminals() {
 #[ignore = "needs root: makes device nodes"]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let host = Host::new(Cgroups::V1);
-    for command in
-        [&["status"][..], &["status", "--json"], &["discover"], &["reclaim"], &["config", "check"], &["why"]]
-    {
+    for command in [
+        &["status"][..],
+        &["status", "--json"],
+        &["plan"],
+        &["plan", "--json"],
+        &["discover"],
+        &["reclaim"],
+        &["config", "check"],
+        &["why"],
+    ] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let mut vgpu = Command::new(VGPU);
@@ -624,7 +631,7 @@ fn everybody_may_look() {
         let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", vgpu, "--config", &pool];
         host.view().run(&[&nobody[..], command].concat())
     };
-    for command in [&["status"][..], &["status", "--json"], &["why"], &["config", "check"]] {
+    for command in [&["status"][..], &["status", "--json"], &["plan"], &["why"], &["config", "check"]] {
         assert_eq!(as_nobody(command).ok().stdout, host.vgpu(command).ok().stdout);
     }
     let lock = host.state_dir().join("lock");
@@ -641,9 +648,23 @@ fn everybody_may_look() {
 fn help_documents_everything() {
     let mut seen = Vec::new();
     help(&[], &mut seen);
-    let flags = ["--config", "--json", "--force", "--dry-run", "--driver-root", "--help", "--version"];
+    let flags = [
+        "--config",
+        "--json",
+        "--force",
+        "--dry-run",
+        "--count",
+        "--type",
+        "--memory",
+        "--capabilities",
+        "--bundle",
+        "--driver-root",
+        "--help",
+        "--version",
+    ];
     let arguments = ["<CONTAINER>", "[CONTAINER]", "<STAGE>", "[OUTPUT]"];
-    let commands = ["status", "release", "reclaim", "discover", "why", "config", "init", "check", "hook"];
+    let commands =
+        ["status", "plan", "release", "reclaim", "discover", "why", "config", "init", "check", "hook"];
     for name in flags.iter().chain(&arguments).chain(&commands) {
         assert!(seen.iter().any(|line| line.contains(name)), "{name}: {seen:#?}");
     }

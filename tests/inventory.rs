@@ -172,6 +172,19 @@ fn nvml_gives_every_gpu_with_its_own_minor_in_pci_order() {
     assert_eq!(minors(&found), [2, 1, 0]);
 }
 
+/// The library is in a directory that only the linker of the driver's root knows.
+#[test]
+#[ignore = "needs root: an NVML library is trusted only when root owns it"]
+fn nvml_where_the_linker_cache_says() {
+    let host = Host::with_nvml(Init::Work);
+    fs::create_dir(host.path("opt")).unwrap();
+    fs::rename(host.path(LIB), host.path("opt/nvidia")).unwrap();
+    host.write("etc/ld.so.conf", "/opt/nvidia\n");
+    assert_eq!(host.discover().unwrap().inventory.gpus[0].memory, None);
+    assert!(Command::new("/sbin/ldconfig").arg("-r").arg(host.path("")).status().unwrap().success());
+    assert_eq!(host.discover().unwrap().inventory.gpus[0].memory, Some(Bytes(40 * GIB)));
+}
+
 #[test]
 fn without_nvml_procfs_gives_all_but_memory() {
     let found = Host::new().discover().unwrap();
@@ -229,6 +242,84 @@ fn a_lost_gpu_is_named_and_the_others_are_found() {
     let warnings = found.warnings.join("\n");
     assert!(warnings.contains("number 1: device fell off the bus"), "{warnings}");
     assert!(warnings.contains("GPU 0000:3b:00.0 is left out"), "{warnings}");
+}
+
+/// MIG devices on the GPU with this minor, as procfs lists them, and the minors of all that could be there.
+fn capabilities(host: &Host, gpu: u32, instances: &[&str]) {
+    for instance in instances {
+        host.write(format!("proc/driver/nvidia/capabilities/gpu{gpu}/mig/{instance}/access"), "");
+    }
+    let minors = "config 1\nmonitor 2\ngpu1/gi7/access 66\ngpu1/gi7/ci0/access 67\ngpu1/gi7/ci1/access 68\n\
+        gpu1/gi8/access 75\ngpu2/gi7/access 201\n";
+    host.write("proc/driver/nvidia-caps/mig-minors", minors);
+}
+
+#[test]
+#[ignore = "needs root: an NVML library is trusted only when root owns it"]
+fn nvml_gives_the_mig_devices_that_there_are() {
+    let device = |uuid: &str, profile: &str, ci| fake_nvml::MigDevice {
+        uuid: uuid.into(),
+        name: format!("NVIDIA A100-SXM4-40GB{profile}"),
+        gpu_instance: 7,
+        compute_instance: ci,
+        memory: (ci == 0).then_some(5 * GIB),
+        ..Default::default()
+    };
+    let new = "MIG-6f6b7c8d-0000-1111-2222-333344445555";
+    let old = format!("MIG-{}/7/0", CARDS[0].uuid);
+    let host = Host::new();
+    host.nvml(|fake| {
+        let devices = [
+            (new, " MIG 1c.2g.10gb", 1),
+            (&old, " MIG 1c.2g.10gb", 0),
+            ("MIG-x", " MIG 1g.5gb", 2),
+            (new, "", 3),
+        ];
+        let devices = devices.map(|(uuid, profile, ci)| Some(device(uuid, profile, ci)));
+        fake.gpus[0].mig = fake_nvml::Mig::Enabled([&[None], &devices[..]].concat());
+        fake.gpus[1].mig = fake_nvml::Mig::Disabled;
+        fake.gpus[2].mig = fake_nvml::Mig::Enabled(vec![]);
+    });
+    capabilities(&host, 1, &["gi7", "gi7/ci0", "gi7/ci1"]);
+    let found = host.discover().unwrap();
+    let [disabled, enabled, empty] = &found.inventory.gpus[..] else { panic!("{found:?}") };
+    assert_eq!((&disabled.mig, &empty.mig), (&None, &Some(vec![])));
+    let devices = enabled.mig.as_ref().unwrap().iter().map(|device| {
+        assert_eq!(device.profile.as_str(), "1c.2g.10gb");
+        (device.uuid.as_str(), device.instance.to_string(), device.memory)
+    });
+    // Where NVML does not know a device's memory, its profile's name does.
+    let expected = [(&*old, "7.0".to_owned(), Bytes(5 * GIB)), (new, "7.1".to_owned(), Bytes(10 * GIB))];
+    assert_eq!(devices.collect::<Vec<_>>(), expected);
+    let warnings = found.warnings.join("\n");
+    assert!(
+        warnings.contains("MIG device 3 of GPU 0000:af:00.0 is left out: its UUID is \"MIG-x\""),
+        "{warnings}"
+    );
+    assert!(warnings.contains("MIG device 4 of GPU 0000:af:00.0 is left out: its name is"), "{warnings}");
+
+    let minors = &found.inventory.capabilities.minors;
+    let minors: Vec<_> = minors.iter().map(|(name, minor)| format!("{name} {minor}")).collect();
+    assert_eq!(minors, ["config 1", "gpu1/gi7 66", "gpu1/gi7/ci0 67", "gpu1/gi7/ci1 68", "monitor 2"]);
+    let majors = Majors { nvidia: 195, uvm: None, caps: Some(235) };
+    assert_eq!(found.inventory.numbers(&majors).last().unwrap().to_string(), "235:75");
+    // What is kept is what was found.
+    assert_eq!(host.load().unwrap(), found);
+    assert_eq!(host.load().unwrap(), found);
+}
+
+#[test]
+fn without_nvml_a_gpu_with_instances_is_in_mig_mode() {
+    let host = Host::new();
+    capabilities(&host, 1, &["gi7/ci0"]);
+    let found = host.discover().unwrap();
+    let mig: Vec<_> = found.inventory.gpus.iter().map(|gpu| gpu.mig.clone()).collect();
+    assert_eq!(mig, [None, Some(vec![]), None]);
+    assert!(
+        found.warnings[0].starts_with("the MIG devices of GPU 0000:af:00.0 are left out"),
+        "{:?}",
+        found.warnings
+    );
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::ffi::CString;
 
 use loader::{EVERY_GLIBC, Glibc, Loader};
 use proptest::prelude::*;
-use vgpu::ldcache::{self, Cache, Damaged, Entry, LARGEST, flags};
+use vgpu::ldcache::{self, Cache, Damaged, Entry, LARGEST, Table, flags};
 
 /// A machine's kernel, as an entry would say it.
 const KERNEL: usize = 0x06_01_00;
@@ -488,7 +488,13 @@ proptest! {
 
 /// Whatever the bytes: no panic, and if they are a cache, the merged one is one, not much larger, and has the driver.
 fn check_any(bytes: &[u8]) {
+    let paths = |flags| Table::find(bytes).map(|table| table.paths("lib", flags).collect::<Vec<_>>());
+    let named = ABIS.map(|flags| paths(flags).unwrap_or_default());
     let Ok(cache) = ldcache::parse(bytes) else { return };
+    for driver in drivers() {
+        let named = &named[ABIS.iter().position(|flags| *flags == driver.flags).unwrap()];
+        assert!(cache.find(driver.soname, driver.flags).is_none_or(|path| named.contains(&path)));
+    }
     let merged = cache.merge(&drivers());
     assert!(merged.len() <= 1_000 + 10 * bytes.len(), "{} bytes became {}", bytes.len(), merged.len());
     for driver in drivers() {

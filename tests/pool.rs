@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use vgpu::cgroup::{CgroupId, Hierarchy};
 use vgpu::config::{CutGpu, Placement, Policy, Table, Vgpu};
 use vgpu::error::Exit;
-use vgpu::gpu::Gpu;
+use vgpu::gpu::{Gpu, MigDevice};
 use vgpu::pool::{Given, Held, Lease, Offer, give, release};
 use vgpu::request::Want;
-use vgpu::types::{Bytes, GpuUuid, TypeName, VgpuId};
+use vgpu::types::{Bytes, GpuUuid, MigInstance, Part, Percent, TypeName, VgpuId};
 
 const GIB: u64 = 1 << 30;
 const GPU_MEMORY: u64 = 40 * GIB;
@@ -39,24 +39,30 @@ fn cut() -> impl Strategy<Value = Cut> {
 }
 
 fn table(cuts: &[Cut]) -> Table {
-    let gpus = cuts.iter().enumerate().map(|(g, cut)| CutGpu {
-        gpu: Gpu {
-            uuid: uuid(g),
-            pci: format!("0000:0{g}:00.0").parse().unwrap(),
-            minor: g as u32,
-            name: "NVIDIA Test".into(),
-            memory: Some(Bytes(GPU_MEMORY)),
-        },
-        vgpus: (0..3).flat_map(|k| vgpus(g, k, cut[k])).collect(),
-    });
+    let gpus = cuts
+        .iter()
+        .enumerate()
+        .map(|(g, cut)| CutGpu { gpu: gpu(g), vgpus: (0..3).flat_map(|k| vgpus(g, k, cut[k])).collect() });
     Table { gpus: gpus.collect(), absent: Vec::new() }
+}
+
+fn gpu(g: usize) -> Gpu {
+    Gpu {
+        uuid: uuid(g),
+        pci: format!("0000:0{g}:00.0").parse().unwrap(),
+        minor: g as u32,
+        name: "NVIDIA Test".into(),
+        memory: Some(Bytes(GPU_MEMORY)),
+        mig: None,
+    }
 }
 
 fn vgpus(gpu: usize, k: usize, (count, gib, percent): (u32, u64, i64)) -> impl Iterator<Item = Vgpu> {
     (0..count).map(move |n| Vgpu {
-        id: VgpuId { gpu: uuid(gpu), kind: kind(k), n },
+        id: VgpuId { gpu: uuid(gpu), kind: kind(k), part: Part::Share(n) },
         memory: Bytes(gib * GIB),
-        compute: percent.try_into().unwrap(),
+        compute: Some(percent.try_into().unwrap()),
+        mig: None,
     })
 }
 
@@ -172,11 +178,11 @@ impl Host {
             let held = || leases.iter().flat_map(|lease| &lease.vgpus);
             let here = || held().filter(|held| held.id.gpu == cut.gpu.uuid);
             let memory = GPU_MEMORY - here().map(|held| held.memory.0).sum::<u64>();
-            let compute = 100 - here().map(|held| held.compute.get()).sum::<u32>();
+            let compute = 100 - here().map(|held| held.compute.map_or(0, Percent::get)).sum::<u32>();
             let idle = cut.vgpus.iter().filter(|v| v.id.kind == *kind && held().all(|held| held.id != v.id));
             let idle: Vec<_> = idle.collect();
             let Some(one) = idle.first() else { return 0 };
-            let fit = (memory / one.memory.0).min(u64::from(compute / one.compute.get()));
+            let fit = (memory / one.memory.0).min(u64::from(compute / one.compute.unwrap().get()));
             fit.min(idle.len() as u64)
         });
         per_gpu.collect()
@@ -200,7 +206,10 @@ impl Host {
         for gpu in 0..4 {
             let here = || held.iter().filter(|held| held.id.gpu == uuid(gpu));
             assert!(here().map(|held| held.memory.0).sum::<u64>() <= GPU_MEMORY, "P4: memory of GPU {gpu}");
-            assert!(here().map(|held| held.compute.get()).sum::<u32>() <= 100, "P4: compute of GPU {gpu}");
+            assert!(
+                here().map(|held| held.compute.map_or(0, Percent::get)).sum::<u32>() <= 100,
+                "P4: compute of GPU {gpu}"
+            );
         }
         for lease in &self.alive {
             assert!(self.leases.contains(lease), "a living container lost its lease");
@@ -253,6 +262,131 @@ proptest! {
     }
 }
 
+/// The MIG devices of a GPU: in which of its places there is one, and of which type; which UUID is in the first place,
+/// the others follow. So a device that is made anew in a place has the same UUID as the one before, or another's, and a
+/// device can have another type's name.
+type Layout = (u32, Vec<Option<usize>>);
+
+fn layout() -> impl Strategy<Value = Layout> {
+    (0..6_u32, proptest::collection::vec(proptest::option::of(0..2_usize), 4))
+}
+
+fn in_mig_mode(layouts: &[Layout]) -> Table {
+    let vgpu = |g: usize, gi: u32, first: u32, k: usize| Vgpu {
+        id: VgpuId { gpu: uuid(g), kind: kind(k), part: Part::Mig(MigInstance { gi, ci: 0 }) },
+        memory: Bytes(10 * GIB),
+        compute: None,
+        mig: Some(MigDevice {
+            uuid: format!("MIG-00000000-0000-0000-0000-0000000000{g}{}", (first + gi) % 6).parse().unwrap(),
+            instance: MigInstance { gi, ci: 0 },
+            profile: "1g.10gb".parse().unwrap(),
+            memory: Bytes(10 * GIB),
+        }),
+    };
+    let gpus = layouts.iter().enumerate().map(|(g, (first, kinds))| {
+        let vgpus = (0..).zip(kinds).filter_map(|(gi, k)| Some(vgpu(g, gi, *first, (*k)?)));
+        let vgpus: Vec<Vgpu> = vgpus.collect();
+        let mig = Some(vgpus.iter().filter_map(|vgpu| vgpu.mig.clone()).collect());
+        CutGpu { gpu: Gpu { mig, ..gpu(g) }, vgpus }
+    });
+    Table { gpus: gpus.collect(), absent: Vec::new() }
+}
+
+#[derive(Clone, Debug)]
+enum MigStep {
+    Start { count: u32, kind: usize },
+    Die { nth: usize },
+    Change(Vec<Layout>),
+    LeaveMigMode,
+}
+
+fn mig_step() -> impl Strategy<Value = MigStep> {
+    prop_oneof![
+        6 => (1..4_u32, 0..2_usize).prop_map(|(count, kind)| MigStep::Start { count, kind }),
+        3 => (0..8_usize).prop_map(|nth| MigStep::Die { nth }),
+        2 => proptest::collection::vec(layout(), 1..3).prop_map(MigStep::Change),
+        1 => Just(MigStep::LeaveMigMode),
+    ]
+}
+
+/// Can one not be given while the other is held? A MIG device is one UUID and one place; and a share and a MIG device
+/// of one GPU are from before and after it was put into MIG mode, or out of it.
+fn excludes(one: &Held, other: &Held) -> bool {
+    let device = one.mig.is_some() && one.mig == other.mig;
+    let mode = one.mig.is_some() != other.mig.is_some();
+    one.id.gpu == other.id.gpu && (device || mode || one.id.part == other.id.part)
+}
+
+/// A host on which MIG layouts change, and, beside what is recorded, the truth about who is alive.
+#[derive(Default)]
+struct MigHost {
+    table: Table,
+    leases: Vec<Lease>,
+    alive: Vec<Lease>,
+    next_pid: u32,
+}
+
+impl MigHost {
+    fn apply(&mut self, step: &MigStep) {
+        match step {
+            MigStep::Change(layouts) => self.table = in_mig_mode(layouts),
+            MigStep::LeaveMigMode => self.table = two_gpus(),
+            MigStep::Die { nth } if *nth < self.alive.len() => drop(self.alive.remove(*nth)),
+            MigStep::Die { .. } => {}
+            MigStep::Start { count, kind } => self.start(*count, *kind),
+        }
+    }
+
+    fn start(&mut self, count: u32, k: usize) {
+        let policy = Policy {
+            placement: Placement::Pack,
+            lock_timeout: std::time::Duration::ZERO,
+            overcommit: false,
+            allow_other_access: false,
+        };
+        self.next_pid += 1;
+        let lease = fresh(self.next_pid as usize, self.next_pid);
+        let want = Want { count: count.to_string().parse().unwrap(), kinds: vec![kind(k)] };
+        let offer = Offer { table: &self.table, unusable: &[], policy: &policy };
+        let alive = &self.alive;
+        let given = give(&mut self.leases, lease, &want, &offer, |leases| {
+            leases.retain(|lease| alive.contains(lease));
+            Ok(())
+        });
+        let taken = |one: &Held| alive.iter().flat_map(|lease| &lease.vgpus).any(|held| excludes(one, held));
+        let here = self.table.gpus.iter().flat_map(|cut| &cut.vgpus);
+        match given {
+            Ok(Given::New(lease)) => {
+                assert_eq!(lease.vgpus.len(), count as usize);
+                assert!(lease.vgpus.iter().all(|one| here.clone().any(|vgpu| one.is(vgpu))));
+                assert!(!lease.vgpus.iter().any(taken), "{lease:?} beside {alive:?}");
+                self.alive.push(lease);
+            }
+            Ok(Given::Again(_)) => panic!("a new run was taken for an old one"),
+            Err(_) => {
+                let mig = here.filter(|vgpu| vgpu.id.kind == kind(k) && vgpu.mig.is_some());
+                let free = mig.map(Held::from).filter(|one| !taken(one)).count();
+                assert!(free < count as usize, "refused {count} while {free} could be given");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever an admin makes of the layout: nobody is given a MIG device, or one in its place, that another container
+    /// can reach; and what can be given is.
+    #[test]
+    fn a_mig_device_is_one_containers(
+        layouts in proptest::collection::vec(layout(), 1..3),
+        steps in proptest::collection::vec(mig_step(), 1..60),
+    ) {
+        let mut host = MigHost { table: in_mig_mode(&layouts), ..MigHost::default() };
+        steps.iter().for_each(|step| host.apply(step));
+    }
+}
+
 fn two_gpus() -> Table {
     table(&[[(4, 10, 25), (0, 1, 1), (0, 1, 1)]; 2])
 }
@@ -267,15 +401,12 @@ fn choose(placement: Placement, leases: &[Lease], table: &Table, count: &str) ->
     let offer = Offer { table, unusable: &[], policy: &policy };
     let want = Want { count: count.parse().unwrap(), kinds: vec![kind(0)] };
     let chosen = offer.choose(leases, &want).unwrap();
-    let short = |held: &Held| format!("{}:{}", held.id.gpu.as_str().chars().last().unwrap(), held.id.n);
+    let short = |held: &Held| format!("{}:{}", held.id.gpu.as_str().chars().last().unwrap(), held.id.part);
     chosen.iter().map(short).collect()
 }
 
 fn holding(table: &Table, vgpus: &[(usize, usize)]) -> Lease {
-    let held = vgpus.iter().map(|(gpu, n)| {
-        let v = &table.gpus[*gpu].vgpus[*n];
-        Held { id: v.id.clone(), memory: v.memory, compute: v.compute }
-    });
+    let held = vgpus.iter().map(|(gpu, n)| Held::from(&table.gpus[*gpu].vgpus[*n]));
     Lease { vgpus: held.collect(), ..fresh(7, 99) }
 }
 

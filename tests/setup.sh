@@ -32,6 +32,7 @@ test)
     need containerd containerd
     need ctr containerd
     need gcc gcc
+    need musl-gcc musl-tools
     need strace strace
     need bpftool bpftool
     need unshare util-linux

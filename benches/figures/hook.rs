@@ -7,6 +7,7 @@ use vgpu::cgroup::CgroupId;
 use vgpu::config;
 use vgpu::pool::Lease;
 use vgpu::pool::store::StateDir;
+use vgpu::types::Part;
 
 use crate::VGPU;
 use crate::common::driver;
@@ -148,7 +149,7 @@ fn others(own: &Lease) -> Vec<Lease> {
         lease.vgpus.truncate(1);
         let id = &mut lease.vgpus[0].id;
         id.gpu = gpus[(n % GPUS) as usize].uuid.parse().expect("a UUID");
-        id.n = n / GPUS;
+        id.part = Part::Share(n / GPUS);
         lease
     };
     (0..OTHERS).map(other).collect()

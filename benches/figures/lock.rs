@@ -14,7 +14,7 @@ use vgpu::gpu::Gpu;
 use vgpu::pool::store::StateDir;
 use vgpu::pool::{self, Held, Lease, Offer};
 use vgpu::request::Want;
-use vgpu::types::{Bytes, Count, Percent, TypeName, VgpuId};
+use vgpu::types::{Bytes, Count, Part, Percent, TypeName, VgpuId};
 
 use crate::turns::{Candidate, compare};
 
@@ -108,7 +108,8 @@ fn kind() -> TypeName {
 fn vgpu(gpu: u32, n: u32) -> Vgpu {
     let uuid = format!("GPU-5a6b7c8d-0000-1111-2222-{gpu:012x}").parse().expect("a UUID");
     let compute = Percent::try_from(1).expect("1 %");
-    Vgpu { id: VgpuId { gpu: uuid, kind: kind(), n }, memory: Bytes(256 << 20), compute }
+    let id = VgpuId { gpu: uuid, kind: kind(), part: Part::Share(n) };
+    Vgpu { id, memory: Bytes(256 << 20), compute: Some(compute), mig: None }
 }
 
 fn table() -> Table {
@@ -120,6 +121,7 @@ fn table() -> Table {
             minor,
             name: "NVIDIA A100-SXM4-40GB".to_owned(),
             memory: Some(Bytes(40 << 30)),
+            mig: None,
         };
         CutGpu { gpu, vgpus }
     };
@@ -142,6 +144,6 @@ fn lease(table: &Table, n: usize) -> Lease {
         pid: 10_000 + n as u32,
         start_time: 123_456_789,
         since: Timestamp::now(),
-        vgpus: vec![Held { id: vgpu.id.clone(), memory: vgpu.memory, compute: vgpu.compute }],
+        vgpus: vec![Held::from(vgpu)],
     }
 }

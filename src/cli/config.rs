@@ -1,5 +1,6 @@
 //! `vgpu config init` and `vgpu config check`. Reads and writes the pool file, nothing else.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -7,9 +8,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::cli::printed;
-use crate::config::{self, CutGpu, PoolFile, Table, VgpuType};
+use crate::config::{self, CutGpu, GpuEntry, Kind, PoolFile, Share, Table, VgpuType};
 use crate::error::{Error, Exit, OrExit, Result};
-use crate::gpu::Inventory;
+use crate::gpu::{Inventory, MigDevice};
 
 /// Arguments of `vgpu config init`.
 #[derive(Clone, Debug, clap::Args)]
@@ -145,16 +146,52 @@ fn warnings(file: &PoolFile, table: &Table) -> String {
     if table.gpus.iter().all(|gpu| gpu.vgpus.is_empty()) {
         warn("no GPU is cut, so every request is refused".into());
     }
-    let unknown = |cut: &&CutGpu| cut.gpu.memory.is_none() && !file.policy.overcommit;
+    for cut in &table.gpus {
+        let entry = file.gpus.iter().find(|entry| entry.select.matches(&cut.gpu));
+        entry.into_iter().for_each(|entry| mig_warnings(entry, cut).into_iter().for_each(&mut warn));
+    }
+    let unknown =
+        |cut: &&CutGpu| cut.gpu.memory.is_none() && cut.gpu.mig.is_none() && !file.policy.overcommit;
     for CutGpu { gpu, .. } in table.gpus.iter().filter(unknown) {
         warn(format!("the memory of {} is not known, so the sum of its vGPUs was not checked", gpu.uuid));
     }
     for kind in file.types.iter().filter(|kind| offered(table, kind) == 0) {
         let default = file.request.default_type.as_ref() == Some(&kind.name);
         let so = if default { "; it is the default_type, so a plain count is refused" } else { "" };
-        warn(format!("no GPU is cut into type {}{so}", kind.name));
+        warn(match &kind.is {
+            Kind::Share(_) => format!("no GPU is cut into type {}{so}", kind.name),
+            Kind::Mig(profile) => format!("no MIG device here is a {profile}, of type {}{so}", kind.name),
+        });
     }
     out
+}
+
+/// What the entry and the MIG mode of a GPU that it is about have to do with each other.
+fn mig_warnings(entry: &GpuEntry, CutGpu { gpu, vgpus }: &CutGpu) -> Vec<String> {
+    let uuid = &gpu.uuid;
+    let Some(devices) = &gpu.mig else {
+        let line = entry.at.line;
+        let nothing = format!(
+            "{uuid} gives nothing: it is not in MIG mode, and its [[gpu]] in line {line} has no vgpus"
+        );
+        return entry.vgpus.is_empty().then_some(nothing).into_iter().collect();
+    };
+    let mut lines = Vec::new();
+    if !entry.vgpus.is_empty() {
+        let line = entry.vgpus_at.line;
+        lines.push(format!(
+            "{uuid} is in MIG mode, so its vGPUs are its MIG devices, not the vgpus in line {line}"
+        ));
+    }
+    if devices.is_empty() {
+        lines.push(format!("{uuid} gives nothing: it is in MIG mode and has no MIG devices"));
+    }
+    let typed = |device: &MigDevice| vgpus.iter().any(|vgpu| vgpu.mig.as_ref() == Some(device));
+    let untyped: BTreeSet<_> = devices.iter().filter(|device| !typed(device)).map(|d| &d.profile).collect();
+    lines.extend(untyped.iter().map(|profile| {
+        format!("{uuid} has MIG devices that no type is of; add one with mig = \"{profile}\"")
+    }));
+    lines
 }
 
 fn offered(table: &Table, kind: &VgpuType) -> usize {
@@ -167,8 +204,13 @@ fn summary(path: &Path, file: &PoolFile, table: &Table) -> String {
     let (gpus, shown) = (table.gpus.len(), path.display());
     let mut out = format!("{shown} is right; GPUs: {gpus}, vGPUs: {vgpus}\n");
     for kind in &file.types {
-        let VgpuType { name, memory, compute } = kind;
-        let _ = writeln!(out, "  {name}: {} of {memory} and {compute}", offered(table, kind));
+        let (name, n) = (&kind.name, offered(table, kind));
+        let _ = match &kind.is {
+            Kind::Share(Share { memory, compute }) => {
+                writeln!(out, "  {name}: {n} of {memory} and {compute}")
+            }
+            Kind::Mig(profile) => writeln!(out, "  {name}: {n} of MIG profile {profile}"),
+        };
     }
     out
 }
@@ -182,7 +224,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode};
 
     use super::*;
-    use crate::config::tests::gpu;
+    use crate::config::tests::{gpu, in_mig_mode};
 
     const GOOD: &str = "[request]\ndefault_type = \"large\"\n[[type]]\nname = \"small\"\nmemory = \"10GiB\"\ncompute = 25\n\
         [[type]]\nname = \"large\"\nmemory = \"20GiB\"\ncompute = 50\n[[gpu]]\nproduct = \"NVIDIA A*\"\nvgpus = { small = 4 }\n";
@@ -250,6 +292,38 @@ mod tests {
         insta::assert_snapshot!(report, @r#"
         warning: no GPU is cut, so every request is refused
         pool.toml is right; GPUs: 0, vGPUs: 0
+        "#);
+    }
+
+    #[test]
+    #[ignore = "needs root: a pool file is trusted only when it is root's"]
+    fn what_mig_mode_and_the_file_have_to_do_with_each_other() {
+        let devices =
+            [("1g.5gb", 5 << 30), ("3g.20gb", 20 << 30), ("1g.5gb", 5 << 30), ("3g.20gb", 20 << 30)];
+        let gpus = vec![
+            in_mig_mode(0, "NVIDIA A100", &devices),
+            in_mig_mode(1, "NVIDIA A100", &[]),
+            gpu(2, "NVIDIA H100", Some(80 << 30)),
+        ];
+        let text = GOOD.replace("default_type = \"large\"", "")
+            + "[[type]]\nname = \"mig\"\nmig = \"1g.5gb\"\n[[type]]\nname = \"all\"\nmig = \"7g.40gb\"\n\
+               [[gpu]]\nproduct = \"NVIDIA H*\"\n";
+        let (report, end) = checked(&text, Ok(Inventory { gpus, ..Inventory::default() }));
+        assert_eq!(exit(end), None);
+        insta::assert_snapshot!(report, @r#"
+        warning: GPU-00000000-0000-0000-0000-000000000000 is in MIG mode, so its vGPUs are its MIG devices, not the vgpus in line 13
+        warning: GPU-00000000-0000-0000-0000-000000000000 has MIG devices that no type is of; add one with mig = "3g.20gb"
+        warning: GPU-00000001-0000-0000-0000-000000000000 is in MIG mode, so its vGPUs are its MIG devices, not the vgpus in line 13
+        warning: GPU-00000001-0000-0000-0000-000000000000 gives nothing: it is in MIG mode and has no MIG devices
+        warning: GPU-00000002-0000-0000-0000-000000000000 gives nothing: it is not in MIG mode, and its [[gpu]] in line 21 has no vgpus
+        warning: no GPU is cut into type small
+        warning: no GPU is cut into type large
+        warning: no MIG device here is a 7g.40gb, of type all
+        pool.toml is right; GPUs: 3, vGPUs: 2
+          small: 0 of 10GiB and 25%
+          large: 0 of 20GiB and 50%
+          mig: 2 of MIG profile 1g.5gb
+          all: 0 of MIG profile 7g.40gb
         "#);
     }
 

@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::cli::printed;
 use crate::config::{self, PoolFile};
 use crate::error::Result;
-use crate::gpu::{self, DriverRoot, Found, Gpu, Probe};
+use crate::gpu::{self, DriverRoot, Found, Gpu, MigDevice, Probe};
 use crate::pool::store::StateDir;
+use crate::types::MigInstance;
 
 /// Reads the host's GPUs anew and prints them. There need not be a pool file yet.
 pub fn run(pool_file: &Path, json: bool) -> Result<()> {
@@ -23,7 +24,7 @@ pub fn run(pool_file: &Path, json: bool) -> Result<()> {
 
 /// Prints a table and, below it, what was left out.
 pub fn print_table(found: &Found, out: &mut impl Write) -> io::Result<()> {
-    let rows: Vec<[String; 5]> = found.inventory.gpus.iter().map(row).collect();
+    let rows: Vec<[String; 5]> = found.inventory.gpus.iter().flat_map(rows).collect();
     let head = ["UUID", "PCI", "MINOR", "NAME", "MEMORY"].map(str::to_owned);
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
@@ -41,9 +42,17 @@ pub fn print_table(found: &Found, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn row(gpu: &Gpu) -> [String; 5] {
+/// The GPU and, below it, its MIG devices.
+fn rows(gpu: &Gpu) -> Vec<[String; 5]> {
     let memory = gpu.memory.map_or("unknown".to_owned(), |memory| memory.to_string());
-    [gpu.uuid.to_string(), gpu.pci.to_string(), gpu.minor.to_string(), gpu.name.clone(), memory]
+    let gpu_itself =
+        [gpu.uuid.to_string(), gpu.pci.to_string(), gpu.minor.to_string(), gpu.name.clone(), memory];
+    let mig = |device: &MigDevice| {
+        let MigDevice { uuid, instance: MigInstance { gi, ci }, profile, memory } = device;
+        let (place, name) = (format!("GI {gi} CI {ci}"), format!("MIG {profile}"));
+        [format!("  {uuid}"), place, String::new(), name, memory.to_string()]
+    };
+    std::iter::once(gpu_itself).chain(gpu.mig.iter().flatten().map(mig)).collect()
 }
 
 /// The stable JSON of `--json`; `memory` is in bytes, or null when unknown.
@@ -76,12 +85,19 @@ mod tests {
             minor,
             name: format!("NVIDIA A{}", "1".repeat(minor as usize)),
             memory,
+            mig: None,
         };
-        let gpus = vec![
+        let mut gpus = vec![
             gpu("GPU-aaaaaaaa-0000-1111-2222-333344445555", "0000:3b:00.0", 10, Some(Bytes(40 << 30))),
             gpu("GPU-bbbbbbbb-0000-1111-2222-333344445555", "0000:af:00.0", 2, None),
         ];
-        let inventory = Inventory { driver: "550.54.15".into(), gpus };
+        gpus[1].mig = Some(vec![MigDevice {
+            uuid: "MIG-cccccccc-0000-1111-2222-333344445555".parse().unwrap(),
+            instance: MigInstance { gi: 7, ci: 0 },
+            profile: "1g.5gb".parse().unwrap(),
+            memory: Bytes(4864 << 20),
+        }]);
+        let inventory = Inventory { driver: "550.54.15".into(), gpus, ..Inventory::default() };
         Found { inventory, warnings: vec!["GPU 0000:d8:00.0 is left out: x".into()] }
     }
 
@@ -95,9 +111,10 @@ mod tests {
     fn a_table_for_people() {
         let table = [
             "driver 550.54.15",
-            "UUID                                      PCI           MINOR  NAME                MEMORY",
-            "GPU-aaaaaaaa-0000-1111-2222-333344445555  0000:3b:00.0     10  NVIDIA A1111111111  40GiB",
-            "GPU-bbbbbbbb-0000-1111-2222-333344445555  0000:af:00.0      2  NVIDIA A11          unknown",
+            "UUID                                        PCI           MINOR  NAME                MEMORY",
+            "GPU-aaaaaaaa-0000-1111-2222-333344445555    0000:3b:00.0     10  NVIDIA A1111111111  40GiB",
+            "GPU-bbbbbbbb-0000-1111-2222-333344445555    0000:af:00.0      2  NVIDIA A11          unknown",
+            "  MIG-cccccccc-0000-1111-2222-333344445555  GI 7 CI 0            MIG 1g.5gb          4864MiB",
             "warning: GPU 0000:d8:00.0 is left out: x",
         ];
         assert_eq!(printed(print_table).lines().collect::<Vec<_>>(), table);
@@ -111,6 +128,12 @@ mod tests {
         assert_eq!(json["gpus"][0]["memory"], 40u64 << 30);
         assert_eq!(json["gpus"][0]["pci"], "0000:3b:00.0");
         assert_eq!(json["gpus"][1]["memory"], serde_json::Value::Null);
+        let mig = serde_json::json!({
+            "uuid": "MIG-cccccccc-0000-1111-2222-333344445555", "gi": 7, "ci": 0, "profile": "1g.5gb",
+            "memory": 4864_u64 << 20,
+        });
+        assert_eq!(json["gpus"][1]["mig"], serde_json::json!([mig]));
+        assert_eq!(json["gpus"][0].get("mig"), None);
         assert_eq!(json["warnings"][0], "GPU 0000:d8:00.0 is left out: x");
     }
 }

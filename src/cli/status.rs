@@ -9,12 +9,12 @@ use serde::Serialize;
 use crate::cli::{View, printed};
 use crate::config::{Table, Vgpu};
 use crate::error::Result;
-use crate::gpu::Unusable;
+use crate::gpu::{Inventory, Unusable};
 use crate::pool::{Held, Lease, liveness};
-use crate::types::{GpuUuid, VgpuId};
+use crate::types::{GpuUuid, MigProfile, MigUuid, Percent, VgpuId};
 
-/// What `--json` prints; the field names are stable. `reason` and `absent` are there only where there is
-/// something to say.
+/// What `--json` prints; the field names are stable. `reason`, `absent`, `mig_mode` and `mig` are there only where
+/// there is something to say.
 #[derive(Debug, Serialize)]
 struct Status<'a> {
     version: u32,
@@ -33,6 +33,8 @@ struct GpuStatus<'a> {
     name: &'a str,
     minor: u32,
     memory: Option<u64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    mig_mode: bool,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -44,8 +46,25 @@ struct VgpuStatus<'a> {
     id: &'a VgpuId,
     r#type: &'a str,
     memory: u64,
-    compute: u32,
+    /// In percent; none for a MIG device.
+    compute: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mig: Option<MigStatus<'a>>,
     lease: Option<&'a str>,
+    /// Why the lease is of no use any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// Which of the leases it is.
+    #[serde(skip)]
+    held: Option<usize>,
+}
+
+#[derive(Debug, Serialize)]
+struct MigStatus<'a> {
+    uuid: &'a MigUuid,
+    /// Not known of a device that is gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a MigProfile>,
 }
 
 #[derive(Debug, Serialize)]
@@ -61,26 +80,30 @@ struct LeaseStatus<'a> {
 pub fn run(pool_file: &Path, json: bool) -> Result<()> {
     let view = View::open(pool_file)?;
     let alive = view.leases.iter().map(liveness::is_alive).collect::<Result<Vec<_>>>()?;
-    let status = Status::new(&view.table, &view.inventory.check(&view.driver), &view.leases, &alive);
+    let checks = view.inventory.check(&view.driver);
+    let status = Status::new(&view.table, &view.inventory, &checks, &view.leases, &alive);
     printed(if json { status.print_json() } else { status.print(&mut anstream::stdout().lock()) })
 }
 
 impl<'a> Status<'a> {
     fn new(
         table: &'a Table,
+        inventory: &'a Inventory,
         checks: &[(GpuUuid, Result<(), Unusable>)],
         leases: &'a [Lease],
         alive: &[bool],
     ) -> Self {
-        let held = || leases.iter().flat_map(|lease| lease.vgpus.iter().map(move |held| (held, lease)));
         let of_table = |vgpu: &'a Vgpu| {
-            let lease = held().find(|(held, _)| held.id == vgpu.id).map(|(_, lease)| lease);
+            let held = leases.iter().position(|lease| lease.vgpus.iter().any(|held| held.bars(vgpu)));
             VgpuStatus {
                 id: &vgpu.id,
                 r#type: vgpu.id.kind.as_str(),
                 memory: vgpu.memory.0,
-                compute: vgpu.compute.get(),
-                lease: lease.map(|lease| lease.container.as_str()),
+                compute: vgpu.compute.map(Percent::get),
+                mig: vgpu.mig.as_ref().map(|mig| MigStatus { uuid: &mig.uuid, profile: Some(&mig.profile) }),
+                lease: held.map(|at| leases[at].container.as_str()),
+                reason: None,
+                held,
             }
         };
         let gpus = table.gpus.iter().map(|cut| {
@@ -91,18 +114,17 @@ impl<'a> Status<'a> {
                 name: &cut.gpu.name,
                 minor: cut.gpu.minor,
                 memory: cut.gpu.memory.map(|memory| memory.0),
+                mig_mode: cut.gpu.mig.is_some(),
                 state: if reason.is_some() { "unusable" } else { "ready" },
                 reason,
                 vgpus: cut.vgpus.iter().map(of_table).collect(),
             }
         });
-        let in_table = |held: &Held| table.gpus.iter().flat_map(|cut| &cut.vgpus).any(|v| v.id == held.id);
-        let retired = held().filter(|(held, _)| !in_table(held)).map(|(held, lease)| VgpuStatus {
-            id: &held.id,
-            r#type: held.id.kind.as_str(),
-            memory: held.memory.0,
-            compute: held.compute.get(),
-            lease: Some(lease.container.as_str()),
+        let retired = leases.iter().enumerate().flat_map(|(at, lease)| {
+            let in_table =
+                |held: &Held| table.gpus.iter().flat_map(|cut| &cut.vgpus).any(|vgpu| held.is(vgpu));
+            let retired = lease.vgpus.iter().filter(move |held| !in_table(held));
+            retired.map(move |held| VgpuStatus::retired(held, lease, at, inventory))
         });
         let leases = leases.iter().zip(alive).map(|(lease, alive)| LeaseStatus {
             container: lease.container.as_str(),
@@ -128,18 +150,16 @@ impl<'a> Status<'a> {
 
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
         for gpu in &self.gpus {
-            let memory = gpu.memory.map_or("memory unknown".to_owned(), show_memory);
+            let mut memory = gpu.memory.map_or("memory unknown".to_owned(), show_memory);
+            if gpu.mig_mode {
+                memory += "  MIG mode";
+            }
             let state = match &gpu.reason {
                 None => paint(AnsiColor::Green, "ready"),
                 Some(reason) => paint(AnsiColor::Red, &format!("unusable: {reason}")),
             };
             writeln!(out, "{}  {}  /dev/nvidia{}  {memory}  {state}", gpu.uuid, gpu.name, gpu.minor)?;
-            self.print_vgpus(
-                out,
-                &gpu.vgpus,
-                |id| format!("{}/{}", id.kind, id.n),
-                "the next request takes it",
-            )?;
+            self.print_vgpus(out, &gpu.vgpus, VgpuId::on_its_gpu, "the next request takes it")?;
         }
         if !self.retired.is_empty() {
             writeln!(out, "retired (held, but no longer in the pool file or on the host)")?;
@@ -161,29 +181,54 @@ impl<'a> Status<'a> {
         name: impl Fn(&VgpuId) -> String,
         when_gone: &str,
     ) -> io::Result<()> {
-        let names: Vec<_> = vgpus.iter().map(|vgpu| name(vgpu.id)).collect();
-        let width = names.iter().map(String::len).max().unwrap_or(0);
-        for (vgpu, name) in vgpus.iter().zip(names) {
-            let memory = show_memory(vgpu.memory);
-            writeln!(
-                out,
-                "  {name:width$}  {memory:>7}  {:>3}%  {}",
-                vgpu.compute,
-                self.holder(vgpu, when_gone)
-            )?;
+        let rows = vgpus.iter().map(|vgpu| [name(vgpu.id), show_memory(vgpu.memory), vgpu.part()]);
+        let rows: Vec<_> = rows.collect();
+        let width = |column: usize, least| rows.iter().map(|row| row[column].len()).fold(least, usize::max);
+        let [a, b, c] = [width(0, 0), width(1, 7), width(2, 4)];
+        for (vgpu, [name, memory, part]) in vgpus.iter().zip(&rows) {
+            writeln!(out, "  {name:a$}  {memory:>b$}  {part:>c$}  {}", self.holder(vgpu, when_gone))?;
         }
         Ok(())
     }
 
     fn holder(&self, vgpu: &VgpuStatus, when_gone: &str) -> String {
-        let Some(lease) = self.leases.iter().find(|lease| lease.vgpus.contains(&vgpu.id)) else {
+        let Some(lease) = vgpu.held.map(|at| &self.leases[at]) else {
             return paint(AnsiColor::Green, "free");
         };
         let LeaseStatus { container, pid, since, .. } = lease;
-        if lease.alive {
-            return format!("{container}  pid {pid}  since {since}");
+        if !lease.alive {
+            return format!("{container}  {}", paint(AnsiColor::Yellow, &format!("gone; {when_gone}")));
         }
-        format!("{container}  {}", paint(AnsiColor::Yellow, &format!("gone; {when_gone}")))
+        let unusable = |reason| format!("  {}", paint(AnsiColor::Red, &format!("unusable: {reason}")));
+        let unusable = vgpu.reason.as_ref().map(unusable).unwrap_or_default();
+        format!("{container}  pid {pid}  since {since}{unusable}")
+    }
+}
+
+impl<'a> VgpuStatus<'a> {
+    /// One that is held and not in the table.
+    fn retired(held: &'a Held, lease: &'a Lease, at: usize, inventory: &'a Inventory) -> Self {
+        let device = held.mig.as_ref().map(|uuid| (uuid, inventory.mig_device(&held.id.gpu, uuid)));
+        let gone = device.filter(|(_, there)| there.is_none());
+        Self {
+            id: &held.id,
+            r#type: held.id.kind.as_str(),
+            memory: held.memory.0,
+            compute: held.compute.map(Percent::get),
+            mig: device.map(|(uuid, there)| MigStatus { uuid, profile: there.map(|there| &there.profile) }),
+            lease: Some(lease.container.as_str()),
+            reason: gone.map(|(uuid, _)| format!("MIG device {uuid} is gone")),
+            held: Some(at),
+        }
+    }
+
+    /// What it has of its GPU: `25%`, or `1g.10gb`.
+    fn part(&self) -> String {
+        match (&self.mig, self.compute) {
+            (Some(MigStatus { profile: Some(profile), .. }), _) => profile.to_string(),
+            (_, Some(percent)) => format!("{percent}%"),
+            (_, None) => "MIG".to_owned(),
+        }
     }
 }
 

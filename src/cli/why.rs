@@ -26,8 +26,8 @@ pub fn run(pool_file: &Path, container: Option<&str>) -> Result<()> {
             }
         }
     }
-    // Each begins with its time.
-    lines.sort();
+    // Those of one time stay in their order.
+    lines.sort_by(|a, b| journal::time_of(a).cmp(journal::time_of(b)));
     let whole = container.filter(|id| lines.iter().any(|line| journal::container_of(line) == Some(id)));
     let about = |line: &String| match (whole, container, journal::container_of(line)) {
         (Some(id), _, of) => of == Some(id),

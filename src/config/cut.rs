@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::problem::Problem;
-use super::{CutGpu, GpuEntry, PoolFile, Select, Table, Vgpu, VgpuType};
+use super::{CutGpu, GpuEntry, Kind, Offered, PoolFile, Select, Share, Table, Vgpu};
 use crate::error::quoted;
-use crate::gpu::{Gpu, Inventory};
-use crate::types::{Bytes, GpuUuid, TypeName, VgpuId};
+use crate::gpu::{Gpu, Inventory, MigDevice};
+use crate::types::{Bytes, GpuUuid, Part, TypeName, VgpuId};
 
 /// GPUs that an entry cuts, and the line of that entry.
 type Taken<'i> = HashMap<&'i GpuUuid, usize>;
 
 impl PoolFile {
-    /// Cuts the host's GPUs as the file says. An entry without a GPU is no error: one dead GPU must
-    /// not stop the containers on the others.
+    /// Cuts the host's GPUs as the file says. An entry without a GPU is no error, and neither is a GPU in MIG mode,
+    /// which is not cut, or one without MIG devices: one GPU must not stop the containers on the others.
     ///
     /// # Errors
     /// Every GPU that two entries match, and, unless overcommit is allowed, every entry that cuts
@@ -39,43 +39,78 @@ impl PoolFile {
         if problems.is_empty() { Ok(table) } else { Err(problems) }
     }
 
+    /// The types that some GPU of the table gives, in the file's order.
+    pub fn offered<'a>(&'a self, table: &Table) -> Vec<Offered<'a>> {
+        let offered = |name: &'a TypeName| {
+            let vgpus = table.gpus.iter().flat_map(|gpu| &gpu.vgpus).filter(|vgpu| vgpu.id.kind == *name);
+            let least = vgpus.min_by_key(|vgpu| vgpu.memory)?;
+            Some(Offered { name, memory: least.memory, compute: least.compute })
+        };
+        self.types.iter().filter_map(|kind| offered(&kind.name)).collect()
+    }
+
     fn cut_gpu(&self, entry: &GpuEntry, gpu: &Gpu) -> CutGpu {
-        let vgpus = self.parts(entry).flat_map(|(n, kind)| (0..n).map(|n| vgpu(gpu, kind, n))).collect();
+        let vgpus = match &gpu.mig {
+            Some(devices) => self.mig_devices(gpu, devices),
+            None => self.parts(entry).flat_map(|part| shares(gpu, part)).collect(),
+        };
         CutGpu { gpu: gpu.clone(), vgpus }
     }
 
-    /// How many of which type. Every type is there in a file that was read without a problem.
-    fn parts(&self, entry: &GpuEntry) -> impl Iterator<Item = (u32, &VgpuType)> {
-        let named = |name: &TypeName| self.types.iter().find(move |kind| kind.name == *name);
-        entry.vgpus.iter().filter_map(move |(name, n)| Some((*n, named(name)?)))
+    /// The MIG devices that some type is of.
+    fn mig_devices(&self, gpu: &Gpu, devices: &[MigDevice]) -> Vec<Vgpu> {
+        let mut vgpus = Vec::new();
+        for kind in &self.types {
+            let Kind::Mig(profile) = &kind.is else { continue };
+            let of_it = devices.iter().filter(|device| device.profile == *profile);
+            vgpus.extend(of_it.map(|device| mig_vgpu(gpu, &kind.name, device)));
+        }
+        vgpus
     }
 
-    /// Of the matched GPUs the one with least memory decides.
+    /// How many shares of which type. Every type is there in a file that was read without a problem.
+    fn parts<'a>(&'a self, entry: &'a GpuEntry) -> impl Iterator<Item = (u32, &'a TypeName, Share)> {
+        let named = |name: &TypeName| self.types.iter().find(move |kind| kind.name == *name);
+        entry.vgpus.iter().filter_map(move |(name, n)| match named(name)?.is {
+            Kind::Share(share) => Some((*n, name, share)),
+            Kind::Mig(_) => None,
+        })
+    }
+
+    /// Of the matched GPUs that are cut the one with least memory decides.
     fn too_much_memory(&self, entry: &GpuEntry, matched: &[&Gpu]) -> Option<Problem> {
-        let known = matched.iter().filter_map(|gpu| Some((gpu.memory?, gpu)));
-        let (has, gpu) = known.min_by_key(|(memory, _)| *memory)?;
-        let sum = self.parts(entry).map(|(n, kind)| kind.memory.0.saturating_mul(n.into()));
+        let cut = matched.iter().filter(|gpu| gpu.mig.is_none());
+        let (has, gpu) = cut.filter_map(|gpu| Some((gpu.memory?, gpu))).min_by_key(|(memory, _)| *memory)?;
+        let sum = self.parts(entry).map(|(n, _, share)| share.memory.0.saturating_mul(n.into()));
         let sum = Bytes(sum.fold(0, u64::saturating_add));
-        let figures = || self.figures(entry, |kind| kind.memory);
+        let figures = || self.figures(entry, |share| share.memory);
         (sum > has).then(|| over(entry, format!("{} is {sum}, but {} has {has}", figures(), named(gpu))))
     }
 
     fn too_much_compute(&self, entry: &GpuEntry) -> Option<Problem> {
-        let sum: u64 = self.parts(entry).map(|(n, kind)| u64::from(n) * u64::from(kind.compute.get())).sum();
-        let figures = || self.figures(entry, |kind| kind.compute);
+        let part = |(n, _, share): (u32, _, Share)| u64::from(n) * u64::from(share.compute.get());
+        let sum: u64 = self.parts(entry).map(part).sum();
+        let figures = || self.figures(entry, |share| share.compute);
         (sum > 100).then(|| over(entry, format!("{} is {sum}% of a GPU's compute", figures())))
     }
 
     /// `4 small of 10GiB + 1 large of 20GiB`
-    fn figures<D: fmt::Display>(&self, entry: &GpuEntry, of: impl Fn(&VgpuType) -> D) -> String {
-        let part = |(n, kind): (u32, &VgpuType)| format!("{n} {} of {}", kind.name, of(kind));
+    fn figures<D: fmt::Display>(&self, entry: &GpuEntry, of: impl Fn(Share) -> D) -> String {
+        let part = |(n, name, share)| format!("{n} {name} of {}", of(share));
         self.parts(entry).map(part).collect::<Vec<_>>().join(" + ")
     }
 }
 
-fn vgpu(gpu: &Gpu, kind: &VgpuType, n: u32) -> Vgpu {
-    let id = VgpuId { gpu: gpu.uuid.clone(), kind: kind.name.clone(), n };
-    Vgpu { id, memory: kind.memory, compute: kind.compute }
+fn shares(gpu: &Gpu, (n, kind, share): (u32, &TypeName, Share)) -> impl Iterator<Item = Vgpu> {
+    (0..n).map(move |n| {
+        let id = VgpuId { gpu: gpu.uuid.clone(), kind: kind.clone(), part: Part::Share(n) };
+        Vgpu { id, memory: share.memory, compute: Some(share.compute), mig: None }
+    })
+}
+
+fn mig_vgpu(gpu: &Gpu, kind: &TypeName, device: &MigDevice) -> Vgpu {
+    let id = VgpuId { gpu: gpu.uuid.clone(), kind: kind.clone(), part: Part::Mig(device.instance) };
+    Vgpu { id, memory: device.memory, compute: None, mig: Some(device.clone()) }
 }
 
 fn over(entry: &GpuEntry, message: String) -> Problem {
@@ -101,7 +136,7 @@ fn named(gpu: &Gpu) -> String {
 
 impl Select {
     /// Is the entry about this GPU?
-    fn matches(&self, gpu: &Gpu) -> bool {
+    pub fn matches(&self, gpu: &Gpu) -> bool {
         match self {
             Self::Uuid(uuid) => gpu.uuid == *uuid,
             Self::Pci(pci) => gpu.pci == *pci,
@@ -133,8 +168,12 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{parse, tests::gpu};
+    use super::super::{
+        parse,
+        tests::{gpu, in_mig_mode},
+    };
     use super::*;
+    use crate::types::Percent;
 
     const TYPES: &str = "[[type]]\nname = \"small\"\nmemory = \"10GiB\"\ncompute = 25\n[[type]]\nname = \"tiny\"\nmemory = \"1GiB\"\ncompute = 1\n";
 
@@ -180,7 +219,7 @@ mod tests {
         ];
         assert_eq!(ids(&table), expected.map(|(gpu, rest)| id(gpu, rest)));
         let small = &table.gpus[1].vgpus[0];
-        assert_eq!((small.memory, small.compute.get()), (Bytes(10 << 30), 25));
+        assert_eq!((small.memory, small.compute.map(Percent::get)), (Bytes(10 << 30), Some(25)));
         assert_eq!(table.gpus.iter().map(|cut| cut.gpu.minor).collect::<Vec<_>>(), [2, 0, 1]);
         assert_eq!(table.absent, [""; 0]);
     }
@@ -233,6 +272,36 @@ mod tests {
         let overcommit = "policy.overcommit = true";
         let table = cut_as(overcommit, &all("small = 1024"), &smaller).unwrap();
         assert_eq!(ids(&table).len(), 3 * 1024);
+    }
+
+    #[test]
+    fn the_vgpus_of_a_gpu_in_mig_mode_are_its_mig_devices() {
+        let devices =
+            [("1g.5gb", 5 << 30), ("3g.20gb", 20 << 30), ("1g.5gb", 4 << 30), ("2g.10gb", 10 << 30)];
+        let gpus = vec![gpu(0, "NVIDIA A100", A40), in_mig_mode(1, "NVIDIA A100", &devices)];
+        let host = Inventory { gpus, ..Inventory::default() };
+        let types = "[[type]]\nname = \"half\"\nmig = \"3g.20gb\"\n[[type]]\nname = \"m\"\nmig = \"1g.5gb\"\n\
+            [[type]]\nname = \"none\"\nmig = \"7g.40gb\"\n";
+        // Two of 30 GiB would be too much for a GPU that is cut.
+        let share = "[[type]]\nname = \"share\"\nmemory = \"30GiB\"\ncompute = 50\n";
+        let file = |entries: &str| parse(&(types.to_owned() + share + entries)).unwrap();
+        let named = |table: &Table| {
+            ids(table).iter().map(|id| id.replace("-0000-0000-0000-000000000000", "")).collect::<Vec<_>>()
+        };
+        let both = file("[[gpu]]\nproduct = \"*\"\nvgpus = { share = 1 }\n");
+        let table = both.cut(&host).unwrap();
+        let mig = ["GPU-00000001/half/2.0", "GPU-00000001/m/1.0", "GPU-00000001/m/3.0"];
+        assert_eq!(named(&table), [&["GPU-00000000/share/0"], &mig[..]].concat());
+        assert_eq!(table.gpus[1].vgpus[2].memory, Bytes(4 << 30));
+        let offered = both.offered(&table);
+        let offered: Vec<_> =
+            offered.iter().map(|o| (o.name.as_str(), o.memory.0 >> 30, o.compute)).collect();
+        assert_eq!(offered[..2], [("half", 20, None), ("m", 4, None)]);
+        assert_eq!(offered[2], ("share", 30, Percent::try_from(50).ok()));
+        let alone = file("[[gpu]]\nproduct = \"*\"\n").cut(&host).unwrap();
+        assert_eq!(named(&alone), mig);
+        let too_much = "[[gpu]]\npci = \"0000:01:00.0\"\nvgpus = { share = 2 }\n";
+        assert_eq!(named(&file(too_much).cut(&host).unwrap()), mig);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The text of a pool file to [`PoolFile`]: which keys there are and what their values may be.
 //! Touches nothing.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ use toml::de::{DeString, DeValue};
 
 use super::document::{Reader, Section, Value};
 use super::problem::Problem;
-use super::{GpuEntry, Placement, Policy, PoolFile, RequestPolicy, Select, VgpuType};
+use super::{GpuEntry, Kind, Placement, Policy, PoolFile, RequestPolicy, Select, Share, VgpuType};
+use crate::driver::{Capabilities, Grant};
 use crate::error::quoted;
-use crate::types::{Invalid, Percent, TypeName};
+use crate::types::{Invalid, MigProfile, Percent, TypeName};
 
 /// The most vGPUs of one type that a GPU is cut into.
 const MAX_COUNT: u32 = 1024;
@@ -44,22 +45,37 @@ pub fn parse_recoverable(text: &str) -> (PoolFile, Vec<Problem>) {
 /// Names that are given once only, and the line where.
 type Names = HashMap<String, usize>;
 
+/// What was said of types until now.
+#[derive(Default)]
+struct Types {
+    names: Names,
+    /// The MIG profiles that types are of.
+    profiles: Names,
+    /// The names of those types, also where their profile is wrong.
+    mig: HashSet<String>,
+}
+
 fn pool_file<'t>(reader: &mut Reader<'t>, mut root: Section<'t>) -> PoolFile {
     let mut file = PoolFile::default();
     set(&mut file.state_dir, reader.optional(&mut root, "state_dir", directory));
     set(&mut file.driver_root, reader.optional(&mut root, "driver_root", directory));
+    set(&mut file.debug, reader.optional(&mut root, "debug", boolean));
     let request = reader.table(&mut root, "request");
+    let driver = reader.table(&mut root, "driver");
     let policy = reader.table(&mut root, "policy");
     let types = reader.list(&mut root, "type");
     let gpus = reader.list(&mut root, "gpu");
     reader.no_other_keys(root);
 
-    let (mut types_seen, mut gpus_seen) = (Names::new(), Names::new());
+    let (mut types_seen, mut gpus_seen) = (Types::default(), Names::new());
     file.types = types.into_iter().filter_map(|entry| vgpu_type(reader, entry, &mut types_seen)).collect();
     file.gpus =
         gpus.into_iter().filter_map(|entry| gpu(reader, entry, &types_seen, &mut gpus_seen)).collect();
     if let Some(section) = request {
         file.request = request_policy(reader, section, &types_seen);
+    }
+    if let Some(section) = driver {
+        file.driver = grant(reader, section);
     }
     if let Some(section) = policy {
         file.policy = pool_policy(reader, section);
@@ -67,7 +83,7 @@ fn pool_file<'t>(reader: &mut Reader<'t>, mut root: Section<'t>) -> PoolFile {
     file
 }
 
-fn request_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>, types: &Names) -> RequestPolicy {
+fn request_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>, types: &Types) -> RequestPolicy {
     let mut request = RequestPolicy::default();
     let default_type = reader.optional(&mut section, "default_type", parsed::<TypeName>);
     request.default_type = default_type.map(|name| {
@@ -81,6 +97,24 @@ fn request_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>, types: 
     request
 }
 
+fn grant<'t>(reader: &mut Reader<'t>, mut section: Section<'t>) -> Grant {
+    let mut grant = Grant::default();
+    set(&mut grant.default, reader.optional(&mut section, "capabilities", parsed));
+    let allow = reader.optional(&mut section, "allow", parsed::<Capabilities>);
+    reader.no_other_keys(section);
+    if let Some(allow) = allow {
+        let at = allow.span();
+        grant.allow = allow.into_inner();
+        let beyond = grant.default.without(grant.allow);
+        if !beyond.is_empty() {
+            let message =
+                format!("allow leaves out {beyond}, which is in capabilities (\"{}\")", grant.default);
+            reader.wrong(at, message, "add it, or set capabilities to less");
+        }
+    }
+    grant
+}
+
 fn pool_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>) -> Policy {
     let mut policy = Policy::default();
     set(&mut policy.placement, reader.optional(&mut section, "placement", placement));
@@ -91,32 +125,67 @@ fn pool_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>) -> Policy 
     policy
 }
 
-fn vgpu_type<'t>(reader: &mut Reader<'t>, mut entry: Section<'t>, types: &mut Names) -> Option<VgpuType> {
+fn vgpu_type<'t>(reader: &mut Reader<'t>, mut entry: Section<'t>, types: &mut Types) -> Option<VgpuType> {
     let name = reader.required(&mut entry, "name", "\"small\"", parsed::<TypeName>);
     // The name counts even where the rest is wrong: who refers to it is not to blame.
-    let unique = name.as_ref().is_none_or(|name| unique(reader, "type", name, types));
-    let memory = reader.required(&mut entry, "memory", "\"10GiB\"", parsed);
-    let compute = reader.required(&mut entry, "compute", "25", percent);
+    let unique = name.as_ref().is_none_or(|name| unique(reader, "type", name, &mut types.names));
+    let is = if entry.has("mig") {
+        types.mig.extend(name.as_ref().map(|name| name.get_ref().to_string()));
+        mig_devices(reader, &mut entry, &mut types.profiles).map(Kind::Mig)
+    } else {
+        share(reader, &mut entry).map(Kind::Share)
+    };
     reader.no_other_keys(entry);
-    let (name, memory, compute) = (name?.into_inner(), memory?.into_inner(), compute?.into_inner());
-    unique.then_some(VgpuType { name, memory, compute })
+    let (name, is) = (name?.into_inner(), is?);
+    unique.then_some(VgpuType { name, is })
+}
+
+fn share<'t>(reader: &mut Reader<'t>, entry: &mut Section<'t>) -> Option<Share> {
+    let memory = reader.required(entry, "memory", "\"10GiB\"", parsed);
+    let compute = reader.required(entry, "compute", "25", percent);
+    // It is not there, but it is a key of this table.
+    reader.optional(entry, "mig", parsed::<MigProfile>);
+    Some(Share { memory: memory?.into_inner(), compute: compute?.into_inner() })
+}
+
+fn mig_devices<'t>(
+    reader: &mut Reader<'t>,
+    entry: &mut Section<'t>,
+    profiles: &mut Names,
+) -> Option<MigProfile> {
+    let profile = reader.optional(entry, "mig", parsed::<MigProfile>);
+    for key in ["memory", "compute"] {
+        let fixed = |_: &DeValue<'t>| Err::<(), _>(Invalid("the MIG profile says it; leave it out"));
+        reader.optional(entry, key, fixed);
+    }
+    let profile = profile?;
+    unique(reader, "mig", &profile, profiles).then(|| profile.into_inner())
 }
 
 fn gpu<'t>(
     reader: &mut Reader<'t>,
     mut entry: Section<'t>,
-    types: &Names,
+    types: &Types,
     gpus: &mut Names,
 ) -> Option<GpuEntry> {
     let select = select(reader, &mut entry);
     let unique = select.as_ref().is_none_or(|select| unique(reader, "gpu", select, gpus));
-    let cuts = reader.required(&mut entry, "vgpus", "{ small = 4 }", cuts);
+    // MIG devices are there without it.
+    let wanted = entry.has("vgpus") || types.mig.is_empty();
+    let cuts = match wanted {
+        true => reader.required(&mut entry, "vgpus", "{ small = 4 }", cuts),
+        false => reader.optional(&mut entry, "vgpus", cuts),
+    };
     reader.no_other_keys(entry);
-    let cuts = cuts?;
-    let vgpus_at = reader.place(cuts.span());
-    let vgpus = cuts.into_inner().iter().filter_map(|(kind, n)| cut(reader, kind, n, types)).collect();
+    if wanted && cuts.is_none() {
+        return None;
+    }
+    let vgpus_at = cuts.as_ref().map(|cuts| reader.place(cuts.span()));
+    let cuts = cuts.map(Spanned::into_inner).unwrap_or_default();
+    let vgpus = cuts.iter().filter_map(|(kind, n)| cut(reader, kind, n, types)).collect();
     let select = select?;
     let at = reader.place(select.span());
+    let vgpus_at = vgpus_at.unwrap_or(at);
     unique.then_some(GpuEntry { select: select.into_inner(), vgpus, at, vgpus_at })
 }
 
@@ -151,8 +220,13 @@ fn cut<'t>(
     reader: &mut Reader<'t>,
     kind: &Spanned<DeString<'t>>,
     n: &Value<'t>,
-    types: &Names,
+    types: &Types,
 ) -> Option<(TypeName, u32)> {
+    if types.mig.contains(kind.get_ref().as_ref()) {
+        let message = format!("type {} is of MIG devices, which no GPU is cut into here", kind.get_ref());
+        reader.wrong(kind.span(), message, "leave it out: every MIG device of its profile is one");
+        return None;
+    }
     // A name with a dot and no quotes has become a table: that name is not meant.
     let known = n.get_ref().is_table() || known_type(reader, kind.span(), kind.get_ref(), types);
     let n = reader.read(&quoted(kind.get_ref()), n, count)?;
@@ -160,11 +234,11 @@ fn cut<'t>(
 }
 
 /// Says so when there is no such type.
-fn known_type(reader: &mut Reader<'_>, at: Range<usize>, name: &str, types: &Names) -> bool {
-    let known = types.contains_key(name);
+fn known_type(reader: &mut Reader<'_>, at: Range<usize>, name: &str, types: &Types) -> bool {
+    let known = types.names.contains_key(name);
     if !known {
         let message = format!("no type is named {}", quoted(name));
-        let mut names: Vec<_> = types.keys().map(String::as_str).collect();
+        let mut names: Vec<_> = types.names.keys().map(String::as_str).collect();
         names.sort_unstable();
         let remedy = match &names[..] {
             [] => "define it in a [[type]]".into(),

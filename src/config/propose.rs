@@ -1,11 +1,12 @@
-//! A pool file for the host at hand: every product's GPUs cut in four. Touches nothing.
+//! A pool file for the host at hand: every product's GPUs cut in four, and the MIG devices of those that are in MIG
+//! mode. Touches nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::SAMPLE;
 use crate::gpu::{Gpu, Inventory};
-use crate::types::Bytes;
+use crate::types::{Bytes, MigProfile};
 
 /// Where the sample's own types and GPUs begin.
 const EXAMPLES: &str = "[[type]]";
@@ -26,9 +27,13 @@ const UNKNOWN: &str = "\
 
 ";
 
-/// The text of a pool file for a host with these GPUs: the settings of the sample, and for every
-/// product an entry that cuts its GPUs in four. Where the memory is not known, the entry is a
-/// comment to be completed.
+const MIG: &str = "\
+# A GPU in MIG mode is not cut: each of its MIG devices is a vGPU of the type of its profile.
+";
+
+/// The text of a pool file for a host with these GPUs: the settings of the sample, a type for every MIG profile, and
+/// for every product an entry that cuts its GPUs in four. Where the memory is not known, or a GPU in MIG mode
+/// has no MIG devices, the entry is a comment to be completed.
 pub fn propose(inventory: &Inventory, driver_root: &str) -> String {
     let (settings, examples) = SAMPLE.split_once(EXAMPLES).expect("the sample has a type");
     let mut text = settings.replace("driver_root = \"/\"", &format!("driver_root = {}", quote(driver_root)));
@@ -39,16 +44,29 @@ pub fn propose(inventory: &Inventory, driver_root: &str) -> String {
     }
     let products = products(inventory);
     let sizes: BTreeSet<Bytes> = products.iter().filter_map(|gpus| quarter(gpus)).collect();
+    let profiles: BTreeSet<&MigProfile> =
+        inventory.gpus.iter().flat_map(|gpu| profiles(gpu).into_keys()).collect();
     for size in &sizes {
         let _ = writeln!(text, "{}", vgpu_type(&name(*size, &sizes), &size.to_string()));
     }
-    if products.iter().any(|gpus| quarter(gpus).is_none()) {
+    for profile in &profiles {
+        // A name has no "+".
+        let name = profile.as_str().replace('+', ".");
+        let _ = writeln!(text, "[[type]]\nname = \"{name}\"\nmig = \"{profile}\"\n");
+    }
+    if products.iter().any(|gpus| is_cut(gpus) && quarter(gpus).is_none()) {
         text.push_str(UNKNOWN);
         let _ = writeln!(text, "{}", commented(&vgpu_type(unknown_name(&sizes), "…GiB")));
     }
     text.push_str(GPUS);
+    if inventory.gpus.iter().any(|gpu| gpu.mig.is_some()) {
+        text.push_str(MIG);
+    }
     for gpus in products {
-        let _ = write!(text, "\n{}", entry(&gpus, &sizes));
+        let entry = entry(&gpus, &sizes);
+        let complete = quarter(&gpus).is_some() || !is_cut(&gpus) && !profiles.is_empty();
+        let entry = if complete { entry } else { commented(&entry) };
+        let _ = write!(text, "\n{}{entry}", described(&gpus));
     }
     text
 }
@@ -70,9 +88,22 @@ fn by_product(gpu: &Gpu) -> bool {
     !gpu.name.is_empty() && !gpu.name.contains('*')
 }
 
-/// A quarter of the smallest of them, rounded down to a size that reads well.
+/// Is any of them cut, since not in MIG mode?
+fn is_cut(gpus: &[&Gpu]) -> bool {
+    gpus.iter().any(|gpu| gpu.mig.is_none())
+}
+
+/// How many MIG devices it has of which profile.
+fn profiles(gpu: &Gpu) -> BTreeMap<&MigProfile, usize> {
+    let mut profiles = BTreeMap::new();
+    gpu.mig.iter().flatten().for_each(|device| *profiles.entry(&device.profile).or_default() += 1);
+    profiles
+}
+
+/// A quarter of the smallest of them that are cut, rounded down to a size that reads well.
 fn quarter(gpus: &[&Gpu]) -> Option<Bytes> {
-    let Bytes(memory) = gpus.iter().filter_map(|gpu| gpu.memory).min()?;
+    let cut = gpus.iter().filter(|gpu| gpu.mig.is_none());
+    let Bytes(memory) = cut.filter_map(|gpu| gpu.memory).min()?;
     let quarter = memory / 4;
     let step = if quarter < 1 << 30 { 1 << 20 } else { 256 << 20 };
     let rounded = quarter - quarter % step;
@@ -96,22 +127,33 @@ fn vgpu_type(name: &str, memory: &str) -> String {
     format!("[[type]]\nname = \"{name}\"\nmemory = \"{memory}\"\ncompute = 25\n")
 }
 
-fn entry(gpus: &[&Gpu], sizes: &BTreeSet<Bytes>) -> String {
+/// A comment about each.
+fn described(gpus: &[&Gpu]) -> String {
     let mut text = String::new();
-    for Gpu { uuid, pci, memory, .. } in gpus {
+    for gpu in gpus {
+        let Gpu { uuid, pci, memory, mig, .. } = gpu;
         let memory = memory.map_or("memory unknown".to_owned(), |memory| memory.to_string());
-        let _ = writeln!(text, "# {uuid} at {pci}, {memory}");
+        let devices: Vec<_> = profiles(gpu).iter().map(|(profile, n)| format!("{n} of {profile}")).collect();
+        let mig = match (mig, &devices[..]) {
+            (None, _) => String::new(),
+            (Some(_), []) => ", in MIG mode, without a MIG device".to_owned(),
+            (Some(_), devices) => format!(", in MIG mode: {}", devices.join(", ")),
+        };
+        let _ = writeln!(text, "# {uuid} at {pci}, {memory}{mig}");
     }
+    text
+}
+
+fn entry(gpus: &[&Gpu], sizes: &BTreeSet<Bytes>) -> String {
     let select = match gpus[0] {
         gpu if by_product(gpu) => format!("product = {}", quote(&gpu.name)),
         gpu => format!("uuid = \"{}\"", gpu.uuid),
     };
-    let lines = |name: &str| format!("[[gpu]]\n{select}\nvgpus = {{ {name} = 4 }}\n");
-    text += &match quarter(gpus) {
-        Some(size) => lines(&name(size, sizes)),
-        None => commented(&lines(unknown_name(sizes))),
-    };
-    text
+    if !is_cut(gpus) {
+        return format!("[[gpu]]\n{select}\n");
+    }
+    let name = quarter(gpus).map_or_else(|| unknown_name(sizes).to_owned(), |size| name(size, sizes));
+    format!("[[gpu]]\n{select}\nvgpus = {{ {name} = 4 }}\n")
 }
 
 fn commented(text: &str) -> String {
@@ -133,7 +175,10 @@ fn quote(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{parse, tests::gpu};
+    use super::super::{
+        parse,
+        tests::{gpu, in_mig_mode},
+    };
     use super::*;
 
     fn host(gpus: Vec<Gpu>) -> Inventory {
@@ -228,6 +273,78 @@ mod tests {
             completed.replace("\n# memory = \"…", "\nmemory = \"10").replace("\n# compute", "\ncompute");
         let completed = completed.replace("\n# product", "\nproduct").replace("\n# vgpus", "\nvgpus");
         assert_eq!(parse(&completed).unwrap().cut(&host).unwrap().gpus[1].vgpus.len(), 4);
+    }
+
+    #[test]
+    fn mig_mode() {
+        let devices =
+            [("1g.5gb", 5 << 30), ("3g.20gb", 20 << 30), ("1g.5gb", 5 << 30), ("1g.5gb+me", 5 << 30)];
+        let host = host(vec![
+            in_mig_mode(0, "NVIDIA A100", &devices),
+            gpu(1, "NVIDIA A100", Some(40 << 30)),
+            in_mig_mode(2, "NVIDIA H100", &devices[..1]),
+            in_mig_mode(3, "NVIDIA H200", &[]),
+        ]);
+        let text = propose(&host, "/");
+        insta::assert_snapshot!(own_part(&text), @r#"
+        : what one virtual GPU is. Any number of them.
+
+        [[type]]
+        name = "small"
+        memory = "10GiB"
+        compute = 25
+
+        [[type]]
+        name = "1g.5gb"
+        mig = "1g.5gb"
+
+        [[type]]
+        name = "1g.5gb.me"
+        mig = "1g.5gb+me"
+
+        [[type]]
+        name = "3g.20gb"
+        mig = "3g.20gb"
+
+        # GPUs: each is cut into vGPUs of these types. Instead of product, one GPU: uuid = "GPU-…", or
+        # pci = "0000:3b:00.0".
+        # A GPU in MIG mode is not cut: each of its MIG devices is a vGPU of the type of its profile.
+
+        # GPU-00000000-0000-0000-0000-000000000000 at 0000:00:00.0, 40GiB, in MIG mode: 2 of 1g.5gb, 1 of 1g.5gb+me, 1 of 3g.20gb
+        # GPU-00000001-0000-0000-0000-000000000000 at 0000:01:00.0, 40GiB
+        [[gpu]]
+        product = "NVIDIA A100"
+        vgpus = { small = 4 }
+
+        # GPU-00000002-0000-0000-0000-000000000000 at 0000:02:00.0, 40GiB, in MIG mode: 1 of 1g.5gb
+        [[gpu]]
+        product = "NVIDIA H100"
+
+        # GPU-00000003-0000-0000-0000-000000000000 at 0000:03:00.0, 40GiB, in MIG mode, without a MIG device
+        [[gpu]]
+        product = "NVIDIA H200"
+        "#);
+        let table = parse(&text).unwrap().cut(&host).unwrap();
+        let vgpus: Vec<_> = table.gpus.iter().map(|gpu| gpu.vgpus.len()).collect();
+        assert_eq!(vgpus, [4, 4, 1, 0]);
+    }
+
+    #[test]
+    fn mig_mode_without_any_device() {
+        let host = host(vec![in_mig_mode(0, "NVIDIA H200", &[])]);
+        let text = propose(&host, "/");
+        assert_eq!(parse(&text).unwrap().gpus, []);
+        insta::assert_snapshot!(own_part(&text), @r#"
+        : what one virtual GPU is. Any number of them.
+
+        # GPUs: each is cut into vGPUs of these types. Instead of product, one GPU: uuid = "GPU-…", or
+        # pci = "0000:3b:00.0".
+        # A GPU in MIG mode is not cut: each of its MIG devices is a vGPU of the type of its profile.
+
+        # GPU-00000000-0000-0000-0000-000000000000 at 0000:00:00.0, 40GiB, in MIG mode, without a MIG device
+        # [[gpu]]
+        # product = "NVIDIA H200"
+        "#);
     }
 
     #[test]

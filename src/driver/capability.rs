@@ -2,8 +2,10 @@
 //! Pure.
 
 use std::fmt;
+use std::str::FromStr;
 
 use crate::error::{Error, Exit, Result, quoted};
+use crate::types::Invalid;
 
 /// What a container needs the driver for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,17 +89,19 @@ impl Capabilities {
         Self(self.0 | other.0)
     }
 
-    /// What the value of a container's [`VARIABLE`](Self::VARIABLE) asks for, with what that implies: words between
-    /// commas, or `all`. Without a word (not set, empty) it is `utility` and `compute`, as with NVIDIA's
-    /// own toolkit.
-    ///
-    /// # Errors
-    /// [`Exit::Request`] for a word that is none of these.
-    pub fn parse(value: Option<&str>) -> Result<Self> {
-        let words = value.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty());
-        let asked = words.map(|word| named(word).ok_or_else(|| unknown(word)));
-        let asked = asked.reduce(|all, one| Ok(all?.or(one?)));
-        asked.unwrap_or_else(|| Ok(Self::default()))
+    /// Those in both.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those of the first that the second lacks.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// None at all.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
     }
 
     /// Is this one among them?
@@ -107,7 +111,7 @@ impl Capabilities {
 
     /// Is any one in both?
     pub fn intersects(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+        !self.and(other).is_empty()
     }
 
     /// Each, in the order of [`Capability::ALL`].
@@ -136,11 +140,73 @@ impl fmt::Debug for Capabilities {
     }
 }
 
+impl FromStr for Capabilities {
+    type Err = Invalid;
+
+    /// Words between commas, or `all`, with what they imply; at least one.
+    fn from_str(text: &str) -> Result<Self, Invalid> {
+        let rule = Invalid(
+            "it is words between commas, of utility, compute, video, graphics, display, ngx, compat32; or \"all\"",
+        );
+        let named = |word| if word == "all" { Some(Self::ALL) } else { named(word) };
+        let all = words(text).map(named).reduce(|all, one| Some(all?.or(one?)));
+        all.flatten().ok_or(rule)
+    }
+}
+
+/// Which capabilities containers may have on this host, and which those that name none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Of a container that names none.
+    pub default: Capabilities,
+    /// The most that any may have.
+    pub allow: Capabilities,
+}
+
+impl Default for Grant {
+    /// `utility,compute`, and all to those that ask, as with NVIDIA's own toolkit.
+    fn default() -> Self {
+        Self { default: Capabilities::default(), allow: Capabilities::ALL }
+    }
+}
+
+impl Grant {
+    /// What the value of a container's [`VARIABLE`](Capabilities::VARIABLE) gets it, with what that implies: words
+    /// between commas. `all` stands for all that is allowed; without a word (not set, empty) it is the default.
+    ///
+    /// # Errors
+    /// [`Exit::Request`] for a word that is none of these, or that is not allowed: a container that names what it
+    /// needs does not start without it.
+    pub fn asked(self, value: Option<&str>) -> Result<Capabilities> {
+        let granted = |word| match word {
+            "all" => Ok(self.allow),
+            _ => self.allowed(word, named(word).ok_or_else(|| unknown(word))?),
+        };
+        let asked = words(value.unwrap_or_default()).map(granted).reduce(|all, one| Ok(all?.or(one?)));
+        asked.unwrap_or(Ok(self.default))
+    }
+
+    fn allowed(self, word: &str, means: Capabilities) -> Result<Capabilities> {
+        let beyond = means.without(self.allow);
+        if beyond.is_empty() {
+            return Ok(means);
+        }
+        let message = format!(
+            "the container needs the driver for {word} ({}), and this host allows {} (allow in [driver] of \
+             pool.toml); ask for less, or for all, which is all that is allowed",
+            Capabilities::VARIABLE,
+            self.allow
+        );
+        Err(Error::new(Exit::Request, message))
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|word| !word.is_empty())
+}
+
 /// What a word stands for, with what it implies.
 fn named(word: &str) -> Option<Capabilities> {
-    if word == "all" {
-        return Some(Capabilities::ALL);
-    }
     let capability = Capability::ALL.into_iter().find(|capability| capability.as_str() == word)?;
     let implied = capability.implied().unwrap_or(capability);
     Some(Capabilities::of(&[capability, implied]))
@@ -162,7 +228,7 @@ mod tests {
 
     #[test]
     fn words() {
-        let parse = |value: &str| Capabilities::parse(Some(value)).unwrap().to_string();
+        let asked = |value: &str| Grant::default().asked(Some(value)).unwrap().to_string();
         for (value, means) in [
             ("utility", "utility"),
             ("compute,utility", "utility,compute"),
@@ -175,9 +241,43 @@ mod tests {
             ("", "utility,compute"),
             (" , ", "utility,compute"),
         ] {
-            assert_eq!(parse(value), means, "{value:?}");
+            assert_eq!(asked(value), means, "{value:?}");
         }
-        assert_eq!(Capabilities::parse(None).unwrap().to_string(), "utility,compute");
+        assert_eq!(Grant::default().asked(None).unwrap().to_string(), "utility,compute");
+    }
+
+    #[test]
+    fn a_host_caps_and_sets_the_default() {
+        let set = |text: &str| text.parse::<Capabilities>().unwrap();
+        let host = Grant { default: set("utility"), allow: set("utility,video") };
+        for (value, means) in [
+            (None, "utility"),
+            (Some(""), "utility"),
+            (Some("compute"), "compute"),
+            (Some("all"), "utility,compute,video"),
+            (Some("all,video"), "utility,compute,video"),
+        ] {
+            assert_eq!(host.asked(value).unwrap().to_string(), means, "{value:?}");
+        }
+        for word in ["display", "all,graphics", "utility,ngx"] {
+            let error = host.asked(Some(word)).unwrap_err();
+            assert_eq!(error.exit, Exit::Request);
+            let word = word.split(',').next_back().unwrap();
+            let line = format!(
+                "the container needs the driver for {word} (NVIDIA_DRIVER_CAPABILITIES), and this host allows \
+                 utility,compute,video (allow in [driver] of pool.toml); ask for less, or for all, which is all that is \
+                 allowed"
+            );
+            assert_eq!(error.to_string(), line);
+        }
+    }
+
+    #[test]
+    fn sets_have_at_least_one_word() {
+        for bad in ["", ",", "cuda", "compute,cuda", "All"] {
+            assert!(bad.parse::<Capabilities>().is_err(), "{bad:?}");
+        }
+        assert_eq!(" all ".parse(), Ok(Capabilities::ALL));
     }
 
     #[test]
@@ -189,7 +289,7 @@ mod tests {
             ("compute utility", r#""compute utility""#),
             ("all\u{1b}[2J", r#""all\u{1b}[2J""#),
         ] {
-            let error = Capabilities::parse(Some(value)).unwrap_err();
+            let error = Grant::default().asked(Some(value)).unwrap_err();
             assert_eq!(error.exit, Exit::Request);
             let line = format!(
                 "NVIDIA_DRIVER_CAPABILITIES has the word {word}; it takes utility, compute, video, graphics, \

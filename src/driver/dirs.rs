@@ -23,6 +23,15 @@ const COMPAT: [&str; 7] = [
     "run/opengl-driver-32/lib",
 ];
 
+/// Where a host may have a file of configuration that belongs at this path in a container: distributions choose
+/// between `/usr/share` and `/etc`, and NixOS has neither.
+pub(super) fn of_config(at: &str) -> Vec<String> {
+    match at.strip_prefix("usr/share/") {
+        Some(name) => vec![at.to_owned(), format!("etc/{name}"), format!("run/opengl-driver/share/{name}")],
+        None => vec![at.to_owned(), format!("run/opengl-driver/{at}")],
+    }
+}
+
 /// The directories of libraries that there are below the root, in the order in which they are searched.
 pub(super) fn of_libraries(root: &DriverRoot, kind: Kind) -> Result<Vec<String>> {
     let usual = match kind {

@@ -2,14 +2,15 @@
 //! names under which programs and other libraries look for it. Opens and reads headers.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::OFlags;
 
 use super::{DriverFile, FileOrWhy, Item, Kind, dirs, open};
 use crate::elf::{Class, Elf, Machine};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::DriverRoot;
+use crate::gpu::{DriverRoot, LinkerCache};
+use crate::ldcache::flags;
 use crate::trust::check_file;
 
 /// How many libraries of another version an error names.
@@ -21,44 +22,96 @@ pub(super) struct Libraries<'r> {
     version: &'r str,
     kind: Kind,
     dirs: Vec<String>,
+    cache: &'r LinkerCache<'r>,
+}
+
+/// What was found in the place of a library.
+#[derive(Default)]
+struct Others {
+    /// Why each file of the right name was passed over.
+    passed_over: Vec<String>,
+    /// Paths of the same library of other versions, by the linker cache.
+    versions: Vec<String>,
 }
 
 impl<'r> Libraries<'r> {
-    /// `kind` is [`Kind::Library`] or [`Kind::Library32`].
-    pub(super) fn new(root: &'r DriverRoot, version: &'r str, kind: Kind) -> Result<Self> {
-        Ok(Self { root, version, kind, dirs: dirs::of_libraries(root, kind)? })
+    /// `kind` is [`Kind::Library`] or [`Kind::Library32`]; `cache` is that of `root`.
+    pub(super) fn new(
+        root: &'r DriverRoot,
+        version: &'r str,
+        kind: Kind,
+        cache: &'r LinkerCache<'r>,
+    ) -> Result<Self> {
+        Ok(Self { root, version, kind, dirs: dirs::of_libraries(root, kind)?, cache })
     }
 
-    /// The first one that is of the right architecture. As a linker does, others are passed over: `usr/lib`
-    /// has 64-bit libraries on one distribution and 32-bit ones on the next.
+    /// The first one that is of the right architecture, in the usual directories, then where the linker cache says.
+    /// As a linker does, others are passed over: `usr/lib` has 64-bit libraries on one distribution and 32-bit
+    /// ones on the next.
     pub(super) fn find(&self, item: &Item) -> Result<FileOrWhy> {
-        let file = format!("lib{}.so.{}", item.name, self.version);
-        let mut passed_over = Vec::new();
+        let file = format!("lib{}.so.{}", item.name, item.version.unwrap_or(self.version));
+        let mut others = Others::default();
         for dir in &self.dirs {
             let path = format!("{dir}/{file}");
-            // Open for reading at once: an O_PATH descriptor would have to be opened again by a path. A FIFO
-            // must not hold the hook up; for a regular file O_NONBLOCK means nothing.
-            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-            let Some(fd) = open(self.root, &path, flags)? else { continue };
-            check_file(&fd, &self.root.path().join(&path))?;
-            match self.soname(&fd) {
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                    passed_over.push(format!("{} {e}", self.root.shown(&path)));
-                }
-                soname => {
-                    let shown = || self.root.shown(&path);
-                    let soname = soname.or_exit(Exit::Io, || format!("cannot read {}", shown()))?;
-                    let names = names(&file, soname, item.links).map_err(|name| no_name(&name, shown()))?;
-                    return Ok(Ok(DriverFile { fd, kind: self.kind, names, path }));
-                }
+            let Some(fd) = self.open(&path)? else { continue };
+            if let Some(found) = self.take(fd, path, &file, item, &mut others)? {
+                return Ok(Ok(found));
+            }
+        }
+        for path in self.cache.paths(&format!("lib{}.so", item.name), cache_flags(self.kind)) {
+            let Some(fd) = self.open(&path)? else { continue };
+            // Its name in the cache is an interface's; the file that it leads to has the version.
+            let leads_to = self.path_of(&fd)?;
+            let name = leads_to.rsplit('/').next().unwrap_or_default();
+            if name != file {
+                others.versions.extend(version_of(name, item.name).map(|_| leads_to.clone()));
+            } else if let Some(found) = self.take(fd, path, &file, item, &mut others)? {
+                return Ok(Ok(found));
             }
         }
         if item.required && self.kind == Kind::Library {
-            return Err(self.absent(item, &file, &passed_over));
+            return Err(self.absent(item, &file, others));
         }
         let kind = if self.kind == Kind::Library32 { " (32-bit)" } else { "" };
         let not_there = || format!("{file}{kind} is not there");
-        Ok(Err(passed_over.into_iter().next().unwrap_or_else(not_there)))
+        Ok(Err(others.passed_over.into_iter().next().unwrap_or_else(not_there)))
+    }
+
+    /// Open for reading at once: an `O_PATH` descriptor would have to be opened again by a path. A FIFO must not
+    /// hold the hook up; for a regular file `O_NONBLOCK` means nothing.
+    fn open(&self, path: &str) -> Result<Option<OwnedFd>> {
+        open(self.root, path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)
+    }
+
+    /// The opened file at `path`, under the names that programs know it by; none where it is passed over.
+    fn take(
+        &self,
+        fd: OwnedFd,
+        path: String,
+        file: &str,
+        item: &Item,
+        others: &mut Others,
+    ) -> Result<Option<DriverFile>> {
+        check_file(&fd, &self.root.path().join(&path))?;
+        match self.soname(&fd) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                others.passed_over.push(format!("{} {e}", self.root.shown(&path)));
+                Ok(None)
+            }
+            soname => {
+                let shown = || self.root.shown(&path);
+                let soname = soname.or_exit(Exit::Io, || format!("cannot read {}", shown()))?;
+                let names = names(file, soname, item.links).map_err(|name| no_name(&name, shown()))?;
+                Ok(Some(DriverFile { fd, kind: self.kind, names, path, link_at: None }))
+            }
+        }
+    }
+
+    /// Where an opened file is on the host, whatever links led to it.
+    fn path_of(&self, fd: &OwnedFd) -> Result<String> {
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let path = std::fs::read_link(&link).or_exit(Exit::Io, || format!("cannot read {link}"))?;
+        Ok(path.to_string_lossy().into_owned())
     }
 
     fn soname(&self, file: &OwnedFd) -> io::Result<Option<String>> {
@@ -70,15 +123,20 @@ impl<'r> Libraries<'r> {
     }
 
     /// The error for a library without which there is no sense in going on.
-    fn absent(&self, item: &Item, file: &str, passed_over: &[String]) -> Error {
+    fn absent(&self, item: &Item, file: &str, others: Others) -> Error {
         let version = self.version;
-        let others = self.of_other_versions(item.name);
-        let what = if !others.is_empty() {
+        let mut versions = self.of_other_versions(item.name);
+        if versions.is_empty() {
+            versions = others.versions;
+            versions.dedup();
+        }
+        versions.truncate(SHOWN);
+        let what = if !versions.is_empty() {
             format!(
                 "the loaded driver is {version}, and there is {}: reload the driver's modules or reboot, which an upgrade of the driver needs",
-                others.join(", ")
+                versions.join(", ")
             )
-        } else if let Some(passed) = passed_over.first() {
+        } else if let Some(passed) = others.passed_over.first() {
             format!("{passed}; reinstall the libraries of driver {version}")
         } else {
             let dirs: Vec<String> = self.dirs.iter().map(|dir| self.root.shown(dir).to_string()).collect();
@@ -87,12 +145,16 @@ impl<'r> Libraries<'r> {
             } else {
                 format!("it is not in {}", dirs.join(", "))
             };
-            format!("{looked}; install the libraries of driver {version}, or set driver_root in pool.toml")
+            let cache = self.cache.unusable().map(|why| format!("; {why}")).unwrap_or_default();
+            format!(
+                "{looked}{cache}; install the libraries of driver {version}, or set driver_root in pool.toml"
+            )
         };
         Error::new(Exit::Gpu, format!("capability {} needs {file}: {what}", item.capabilities))
     }
 
-    /// The same library of other versions, by path. What cannot be listed has none: an error is on its way.
+    /// The same library of other versions in the usual directories, by path. What cannot be listed has none: an error
+    /// is on its way.
     fn of_other_versions(&self, library: &str) -> Vec<String> {
         let mut others = Vec::new();
         for dir in &self.dirs {
@@ -101,7 +163,6 @@ impl<'r> Libraries<'r> {
                 names.iter().filter(|name| version_of(name, library).is_some_and(|v| v != self.version));
             others.extend(of_it.map(|name| self.root.shown(format!("{dir}/{name}")).to_string()));
         }
-        others.truncate(SHOWN);
         others
     }
 }
@@ -114,6 +175,11 @@ fn architecture(kind: Kind) -> (Class, Machine) {
         _ if cfg!(target_arch = "aarch64") => (Class::Bits64, Machine::AARCH64),
         _ => (Class::Bits64, Machine::X86_64),
     }
+}
+
+/// How the linker cache marks the libraries of a kind.
+fn cache_flags(kind: Kind) -> i32 {
+    if kind == Kind::Library32 { flags::I386 } else { flags::NATIVE }
 }
 
 /// `550.54.15` for `libcuda.so.550.54.15`; nothing for `libcuda.so.1`.

@@ -8,11 +8,12 @@ use super::capability::{Capabilities, Capability};
 pub struct Item {
     /// What it is.
     pub kind: Kind,
-    /// A library's without `lib` and `.so`, a binary's file name, a socket's path, the beginning of a
-    /// firmware's file name.
+    /// A library's without `lib` and `.so`, a binary's file name, the path of a socket or of configuration.
     pub name: &'static str,
     /// It is needed for any of these.
     pub capabilities: Capabilities,
+    /// Its version, where that is not the driver's: of a library that comes with the driver and is built apart.
+    pub version: Option<&'static str>,
     /// Without it there is no sense in starting the container.
     pub required: bool,
     /// Names without a number (or of another library) under which programs look for it, beside its own and
@@ -65,6 +66,9 @@ pub const ITEMS: &[Item] = &[
     library("EGL_nvidia", GRAPHICS),
     library("GLESv2_nvidia", GRAPHICS),
     library("GLESv1_CM_nvidia", GRAPHICS),
+    // By these EGL finds its way to GBM and Wayland.
+    library("nvidia-egl-gbm", GRAPHICS).version("1"),
+    library("nvidia-egl-wayland", GRAPHICS).version("1"),
     library("nvidia-ngx", NGX),
     item(Kind::Binary, "nvidia-smi", UTILITY),
     item(Kind::Binary, "nvidia-debugdump", UTILITY),
@@ -73,11 +77,19 @@ pub const ITEMS: &[Item] = &[
     item(Kind::Binary, "nvidia-cuda-mps-server", COMPUTE),
     item(Kind::Socket, "run/nvidia-persistenced/socket", UTILITY),
     item(Kind::Socket, "run/nvidia-fabricmanager/socket", UTILITY),
-    item(Kind::Firmware, "gsp", Capabilities::ALL),
+    item(Kind::Config, "etc/OpenCL/vendors/nvidia.icd", COMPUTE),
+    item(Kind::Config, "usr/share/vulkan/icd.d/nvidia_icd.json", GRAPHICS),
+    // Its name where a distribution has Vulkan for several processors (Fedora).
+    item(Kind::Config, "usr/share/vulkan/icd.d/nvidia_icd.x86_64.json", GRAPHICS),
+    item(Kind::Config, "usr/share/vulkan/implicit_layer.d/nvidia_layers.json", GRAPHICS),
+    item(Kind::Config, "usr/share/glvnd/egl_vendor.d/10_nvidia.json", GRAPHICS),
+    item(Kind::Config, "usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json", GRAPHICS),
+    item(Kind::Config, "usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json", GRAPHICS),
+    item(Kind::Config, "usr/share/nvidia/nvoptix.bin", GRAPHICS),
 ];
 
 const fn item(kind: Kind, name: &'static str, capabilities: Capabilities) -> Item {
-    Item { kind, name, capabilities, required: false, links: &[] }
+    Item { kind, name, capabilities, version: None, required: false, links: &[] }
 }
 
 const fn library(name: &'static str, capabilities: Capabilities) -> Item {
@@ -85,6 +97,10 @@ const fn library(name: &'static str, capabilities: Capabilities) -> Item {
 }
 
 impl Item {
+    const fn version(self, version: &'static str) -> Self {
+        Self { version: Some(version), ..self }
+    }
+
     const fn required(self) -> Self {
         Self { required: true, ..self }
     }

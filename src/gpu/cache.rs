@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, openat, renameat, unlinkat}
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{DriverRoot, Found, procfs};
+use super::{DriverRoot, Found, mig, procfs};
 use crate::error::{Exit, OrExit, Result};
 use crate::files;
 
@@ -19,6 +19,8 @@ const PREFIX: &str = "inventory-";
 /// What an inventory depends on. As long as it is the same, NVML is not asked again.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Key {
+    /// What is known of a GPU differs from version to version.
+    vgpu: String,
     /// GPUs do not move within a boot.
     boot: String,
     /// A driver is replaced without a reboot.
@@ -33,10 +35,11 @@ impl Key {
     /// The key as of now.
     pub(super) fn read(root: &DriverRoot) -> Result<Self> {
         Ok(Self {
+            vgpu: env!("CARGO_PKG_VERSION").to_owned(),
             boot: files::boot_id()?,
             driver: procfs::driver_version(root)?,
             driver_root: root.path().to_string_lossy().into_owned(),
-            mig: procfs::mig_devices(root)?,
+            mig: mig::instances(root)?,
         })
     }
 

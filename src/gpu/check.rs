@@ -79,6 +79,7 @@ mod tests {
             minor: 1,
             name: "x".into(),
             memory: None,
+            mig: None,
         };
         let now = |uuid: Option<&str>, minor| Information {
             model: "x".into(),

@@ -9,7 +9,6 @@ use crate::types::{GpuUuid, PciAddress};
 
 const VERSION: &str = "proc/driver/nvidia/version";
 const GPUS: &str = "proc/driver/nvidia/gpus";
-const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
 const DEVICES: &str = "proc/devices";
 
 /// Version of the loaded driver. Its absence is how one sees that there is no driver.
@@ -95,29 +94,6 @@ fn parse_uuid(text: &str) -> Result<Option<GpuUuid>, String> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| format!("has the UUID {}", quoted(text)))
-}
-
-/// The MIG devices that exist, as the driver names their directories: `gpu0/gi1`, `gpu0/gi1/ci0`.
-/// (`mig-minors` would list the possible ones.) None where MIG is off.
-pub(super) fn mig_devices(root: &DriverRoot) -> Result<Vec<String>> {
-    list_mig(root).or_exit(Exit::Io, || format!("cannot list {}", root.shown(CAPABILITIES)))
-}
-
-fn list_mig(root: &DriverRoot) -> rustix::io::Result<Vec<String>> {
-    let mut devices = Vec::new();
-    for gpu in with_prefix("gpu", root.names(CAPABILITIES)?) {
-        let mig = format!("{CAPABILITIES}/{gpu}/mig");
-        for gi in with_prefix("gi", root.names(&mig)?) {
-            devices.push(format!("{gpu}/{gi}"));
-            let instances = with_prefix("ci", root.names(format!("{mig}/{gi}"))?);
-            devices.extend(instances.map(|ci| format!("{gpu}/{gi}/{ci}")));
-        }
-    }
-    Ok(devices)
-}
-
-fn with_prefix(prefix: &'static str, names: Vec<String>) -> impl Iterator<Item = String> {
-    names.into_iter().filter(move |name| name.starts_with(prefix))
 }
 
 /// The majors of the driver's nodes. Only that of [`super::NVIDIA_MAJOR`] is fixed; the others are

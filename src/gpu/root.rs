@@ -55,7 +55,10 @@ impl DriverRoot {
     }
 
     /// The text of a file below the root; what is not UTF-8 is replaced.
-    pub(super) fn read(&self, path: impl AsRef<Path>) -> rustix::io::Result<String> {
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn read(&self, path: impl AsRef<Path>) -> rustix::io::Result<String> {
         let file = File::from(self.open_below(path, OFlags::RDONLY)?);
         let read = files::whole(file, files::PAGE);
         let bytes = read.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;

@@ -5,21 +5,19 @@
 //! child in the container's mount namespace attaches it beneath the root. All that is left in the root file
 //! system is an empty directory.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, mknodat, openat, statat, symlinkat};
 use rustix::io::Errno;
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-use super::cache::Merged;
-use super::live::{beneath, mount_id};
-use super::mounts::MountTable;
-use super::tmpfs;
+use super::detached::{self, Use, move_onto};
+use super::etc::New;
+use super::place::{Id, Place, id, lost, mount_id};
+use super::{cache, musl};
 use crate::container::RootIds;
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::resolve::{Dir, File};
-use crate::sys;
 
 /// Where they are, relative to the container's root.
 const PLACE: &str = "usr/local/nvidia";
@@ -32,21 +30,21 @@ pub(super) struct OpenFile {
     id: Id,
 }
 
-/// Which file it is, wherever it is mounted: device and inode.
-pub(super) type Id = (u64, u64);
-
 /// Joins each file of a plan with the descriptor that was opened when it was found.
-pub(super) fn open(planned: Vec<File>, found: Vec<DriverFile>) -> Result<Vec<OpenFile>> {
-    let mut found = found.into_iter();
+pub(super) fn open(planned: Vec<File>, found: &mut Vec<DriverFile>) -> Result<Vec<OpenFile>> {
     let join = |file: File| {
-        // The plan has them in the order in which they were found, and may leave out some.
-        let fd = found.find(|found| found.path == file.source).map(|found| found.fd);
-        let gone = || Error::new(Exit::Io, format!("{} was planned and not found", file.source));
-        let fd = fd.ok_or_else(gone)?;
+        let fd = take(found, &file.source)?;
         let id = id(&fd).or_exit(Exit::Io, || format!("cannot look at {}", file.source))?;
         Ok(OpenFile { file, fd, id })
     };
     planned.into_iter().map(join).collect()
+}
+
+/// The descriptor that was opened when this file was found.
+pub(super) fn take(found: &mut Vec<DriverFile>, source: &str) -> Result<OwnedFd> {
+    let at = found.iter().position(|found| found.path == source);
+    let gone = || Error::new(Exit::Io, format!("{source} was planned and not found"));
+    Ok(found.remove(at.ok_or_else(gone)?).fd)
 }
 
 /// What becomes `/usr/local/nvidia`, still mounted nowhere. Without any file there is no such thing.
@@ -59,29 +57,13 @@ pub(super) struct Detached<'a> {
     proc: OwnedFd,
 }
 
-/// What was found in the container, and may be used: the directory for the files, and the linker cache, if any.
-pub(super) struct Target {
-    dir: OwnedFd,
-    cache: Option<Merged>,
-}
-
-/// Where it goes: the container's root and what is mounted in there.
-pub(super) struct Place<'a> {
-    pub root: &'a OwnedFd,
-    pub root_mount: u64,
-    pub mounts: &'a MountTable,
-    pub ids: RootIds,
-    /// Is the root file system a writable layer of the container's own?
-    pub own_layer: bool,
-}
-
 impl<'a> Detached<'a> {
     /// Clones the mounts of the files, and makes the tmpfs, empty.
     pub fn new(files: &'a [OpenFile], ids: RootIds, label: Option<&str>) -> Result<Self> {
-        let cannot = || "cannot make the tmpfs for /usr/local/nvidia (Linux 5.12 or later is needed)";
-        let make = || tmpfs::detached(ids, label).or_exit(Exit::Io, cannot);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = rustix::fs::open("/proc", flags, Mode::empty());
+        let make = || detached::tmpfs("/usr/local/nvidia", ids, label);
+        let clone = |file: &OpenFile| detached::clone(&file.fd, Use::File, &file.file.source);
         Ok(Self {
             proc: proc.or_exit(Exit::Io, || "cannot open /proc")?,
             files,
@@ -90,29 +72,28 @@ impl<'a> Detached<'a> {
         })
     }
 
-    /// Looks for a place for all of it, and makes the directory; none where nothing is to be brought in.
-    pub fn target(&self, container: &Place) -> Result<Option<Target>> {
-        if self.files.is_empty() {
-            return Ok(None);
-        }
-        let planned: Vec<&File> = self.files.iter().map(|file| &file.file).collect();
-        let cache = Merged::new(container, &planned, &self.proc)?;
-        Ok(Some(Target { cache, dir: mount_point(container)? }))
-    }
-
     /// Mounts all of it.
-    pub fn attach(&self, target: Option<Target>, container: &Place) -> Result<()> {
-        let (Some(tmpfs), Some(target)) = (&self.tmpfs, target) else { return Ok(()) };
-        self.furnish(tmpfs, container.ids)
+    pub fn attach(&self, container: &Place) -> Result<()> {
+        let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
+        let planned: Vec<&File> = self.files.iter().map(|file| &file.file).collect();
+        let caches =
+            [cache::merged(container, &planned, &self.proc)?, musl::merged(container, &planned, &self.proc)?];
+        container
+            .ids
+            .create(|| self.furnish(tmpfs))
             .or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
-        if let Some(cache) = &target.cache {
-            cache.stage(tmpfs, container.ids)?;
-        }
-        sys::mount::set_private_with(tmpfs, libc::MOUNT_ATTR_RDONLY, 0)
-            .or_exit(Exit::Io, || "cannot make /usr/local/nvidia read-only")?;
-        done(move_onto(tmpfs, &target.dir), PLACE, "mount")?;
+        let caches: Vec<New> = caches.into_iter().flatten().collect();
+        caches.iter().try_for_each(|cache| cache.stage(tmpfs, container.ids))?;
+        detached::seal(tmpfs, "/usr/local/nvidia")?;
+        let (local, name) = container.target(PLACE, FileType::Directory)?;
+        local.make(name, FileType::Directory)?;
+        local.mount(name, FileType::Directory, tmpfs)?;
         self.attach_files(tmpfs)?;
-        target.cache.map_or(Ok(()), |cache| cache.attach(container, tmpfs))
+        if caches.iter().any(|cache| cache.own) {
+            cache::write_drop_in(container, &planned)?;
+        }
+        caches.iter().try_for_each(|cache| cache.attach(container, tmpfs))?;
+        self.files.iter().try_for_each(|file| link_to(file, container))
     }
 
     fn attach_files(&self, tmpfs: &OwnedFd) -> Result<()> {
@@ -128,16 +109,10 @@ impl<'a> Detached<'a> {
     }
 
     /// Puts in directories, files to mount on, and links.
-    fn furnish(&self, tmpfs: &OwnedFd, ids: RootIds) -> Result<(), Errno> {
-        sys::process::create_files_as(ids.uid, ids.gid);
-        let furnished = self.furnish_as_owner(tmpfs);
-        sys::process::create_files_as(0, 0);
-        furnished
-    }
-
-    fn furnish_as_owner(&self, tmpfs: &OwnedFd) -> Result<(), Errno> {
+    fn furnish(&self, tmpfs: &OwnedFd) -> Result<(), Errno> {
         for dir in Dir::ALL {
-            if dir != Dir::Lib32 || self.files.iter().any(|file| file.file.dir == dir) {
+            let always = matches!(dir, Dir::Bin | Dir::Lib64);
+            if always || self.files.iter().any(|file| file.file.dir == dir) {
                 mkdirat(tmpfs, dir.as_str(), Mode::from_raw_mode(0o755))?;
             }
         }
@@ -153,114 +128,59 @@ impl<'a> Detached<'a> {
     }
 
     /// Looks again, through the root: each name leads to the very file that was opened on the host.
-    pub fn read_back(&self, root: &OwnedFd) -> Result<()> {
+    pub fn read_back(&self, container: &Place) -> Result<()> {
+        let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
+        let place = container.open(PLACE, OFlags::PATH | OFlags::DIRECTORY).map_err(|_| lost(PLACE))?;
+        // In what was mounted just now, sealed, every link is known. It is another one where an earlier call did that.
+        let is_ours = mount_id(&place)? == mount_id(tmpfs)?;
         for file in self.files {
             for name in [&file.file.name].into_iter().chain(&file.file.links) {
-                let path = format!("{PLACE}/{}", file.path(name));
-                let there = beneath(root, &path, OFlags::PATH).and_then(|fd| id(&fd));
-                if there != Ok(file.id) {
-                    let message = format!(
-                        "the container's /{path} is not the host's {}; nobody else may change its /usr/local while it starts",
-                        file.file.source
-                    );
-                    return Err(Error::new(Exit::Request, message));
-                }
+                let path = file.path(name);
+                let there = if is_ours {
+                    statat(&place, &path, AtFlags::empty()).map(|stat| (stat.st_dev, stat.st_ino))
+                } else {
+                    container.open(&format!("{PLACE}/{path}"), OFlags::PATH).and_then(id)
+                };
+                compare(there, file.id, &format!("{PLACE}/{path}"), &file.file.source)?;
             }
         }
         Ok(())
     }
 }
 
+/// A path beneath the container's root leads to this file of the host's.
+pub(super) fn read_back(container: &Place, path: &str, on_host: Id, source: &str) -> Result<()> {
+    compare(container.open(path, OFlags::PATH).and_then(id), on_host, path, source)
+}
+
+fn compare(there: Result<Id, Errno>, on_host: Id, path: &str, source: &str) -> Result<()> {
+    if there == Ok(on_host) {
+        return Ok(());
+    }
+    let message = format!(
+        "the container's /{path} is not the host's {source}; nobody else may change its files while it starts"
+    );
+    Err(Error::new(Exit::Request, message))
+}
+
+/// The link by which programs find a file that they look for in one place alone. An image that brings a file of its
+/// own there keeps it.
+fn link_to(file: &OpenFile, container: &Place) -> Result<()> {
+    let Some(path) = &file.file.link_at else { return Ok(()) };
+    if container.open(path, OFlags::PATH).is_ok() {
+        return Ok(());
+    }
+    let (holder, name) = container.target(path, FileType::Symlink)?;
+    if holder.make_link(name, &format!("/{PLACE}/{}", file.path(&file.file.name)))? {
+        return read_back(container, path, file.id, &file.file.source);
+    }
+    let message = format!("the container's /{path} is a link to nowhere; remove it from the image");
+    Err(Error::new(Exit::Request, message))
+}
+
 impl OpenFile {
     /// Relative to `/usr/local/nvidia`.
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.file.dir.as_str())
-    }
-}
-
-/// `/usr/local/nvidia` beneath the root, made where there is none. Links in the image lead there as they do
-/// inside, but the directory itself must be one.
-fn mount_point(container: &Place) -> Result<OwnedFd> {
-    let usr = container.directory(container.root, "", "usr")?;
-    let local = container.directory(&usr, "usr", "usr/local")?;
-    container.may_hold(&local, "usr/local")?;
-    container.make(&local, PLACE)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let place = done(openat(&local, name(PLACE), flags, Mode::empty()), PLACE, "open")?;
-    if mount_id(&place)? != mount_id(&local)? {
-        let message = "something is mounted at the container's /usr/local/nvidia already; leave it out";
-        return Err(Error::new(Exit::Request, message));
-    }
-    Ok(place)
-}
-
-impl Place<'_> {
-    /// The directory at `path` beneath the root, wherever links lead there. Where there is none it is made, in
-    /// `parent`, which is at `above`.
-    fn directory(&self, parent: &OwnedFd, above: &str, path: &str) -> Result<OwnedFd> {
-        let open = || beneath(self.root, path, OFlags::PATH | OFlags::DIRECTORY);
-        match open() {
-            Err(Errno::NOENT) => {
-                self.may_hold(parent, above)?;
-                self.make(parent, path)?;
-                done(open(), path, "open")
-            }
-            opened => done(opened, path, "open"),
-        }
-    }
-
-    fn make(&self, parent: &OwnedFd, path: &str) -> Result<()> {
-        sys::process::create_files_as(self.ids.uid, self.ids.gid);
-        let made = mkdirat(parent, name(path), Mode::from_raw_mode(0o755));
-        sys::process::create_files_as(0, 0);
-        if made == Err(Errno::EXIST) { Ok(()) } else { done(made, path, "make") }
-    }
-
-    /// May a directory be made, or something mounted, in this one?
-    pub fn may_hold(&self, dir: &OwnedFd, path: &str) -> Result<()> {
-        self.mounts.may_hold(mount_id(dir)?, self.root_mount).map_err(|reason| {
-            let message = format!(
-                "the driver's files go below the container's /{path}, which {reason}; leave that bind mount or propagation out"
-            );
-            Error::new(Exit::Request, message)
-        })
-    }
-}
-
-/// A detached, private, read-only mount of one file: not of the path that was found, but of the very file. It may
-/// be executed and mapped, wherever the driver's root is (`/run` is mounted noexec on some hosts).
-fn clone(file: &OpenFile) -> Result<OwnedFd> {
-    let flags =
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let cannot = || format!("cannot clone the mount of {} (Linux 5.12 or later is needed)", file.file.source);
-    let tree = open_tree(&file.fd, c"", flags).or_exit(Exit::Io, cannot)?;
-    let set = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-    sys::mount::set_private_with(&tree, set, libc::MOUNT_ATTR_NOEXEC).or_exit(Exit::Io, cannot)?;
-    Ok(tree)
-}
-
-fn name(path: &str) -> &str {
-    path.rsplit_once('/').map_or(path, |(_, name)| name)
-}
-
-pub(super) fn move_onto(mount: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> {
-    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(mount, c"", target, c"", flags)
-}
-
-pub(super) fn id(fd: impl AsFd) -> Result<Id, Errno> {
-    rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
-}
-
-/// What was done on the way to `/usr/local/nvidia`. [`Exit::Request`] for what the container's file system can
-/// cause, [`Exit::Io`] for the rest.
-fn done<T>(result: Result<T, Errno>, path: &str, what: &str) -> Result<T> {
-    let cannot = || format!("cannot {what} the container's /{path}, where the driver's files go");
-    match result {
-        Err(e @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS | Errno::PERM | Errno::ROFS)) => {
-            let remedy = "make an empty directory /usr/local/nvidia in the image";
-            Err(Error::new(Exit::Request, format!("{}: {e}; {remedy}", cannot())))
-        }
-        result => result.or_exit(Exit::Io, cannot),
     }
 }

@@ -61,6 +61,11 @@ impl MountTable {
         if id == root || own_tmpfs { Ok(()) } else { Err("is mounted from the host") }
     }
 
+    /// Would something that is mounted on mount `id` appear at its peers, too?
+    pub fn is_shared(&self, id: u64) -> bool {
+        self.find(id).is_none_or(|mount| mount.shared)
+    }
+
     /// Is mount `id` an overlay with a writable layer, as engines give each container one of its own?
     pub fn is_writable_overlay(&self, id: u64) -> bool {
         self.find(id).is_some_and(|mount| mount.writable_overlay)

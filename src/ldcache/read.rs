@@ -22,16 +22,18 @@ const APART: usize = 4;
 /// Reads a cache of any format glibc has written since 2.2. Needs memory and time of a small multiple of `bytes`,
 /// whatever is in them.
 pub fn parse(bytes: &[u8]) -> Result<Cache<'_>, Damaged> {
-    if bytes.len() > LARGEST {
-        return Err(Damaged::TooLarge);
+    let table = Table::find(bytes)?;
+    let mut strings = Strings::of(bytes, table.base);
+    let mut cache = Cache::default();
+    for row in table.rows() {
+        let entry = strings.entry(row)?;
+        let new = table.row == NEW_ROW;
+        let (osversion, hwcap) = if new { (u32_at(row, 12), u64_at(row, 16)) } else { (0, 0) };
+        cache.rows.extend(entry.map(|entry| Row { entry, osversion, hwcap }));
     }
-    let mut cache = if bytes.starts_with(NEW_MAGIC) {
-        new(bytes, 0)?
-    } else if bytes.starts_with(OLD_MAGIC) {
-        old(bytes)?
-    } else {
-        return Err(Damaged::NotACache);
-    };
+    if let Some(extensions) = table.extensions {
+        cache.extension = Extension::read(bytes, extensions, &mut strings)?;
+    }
     // Caches written by other programs than ldconfig can be sorted otherwise, upwards and by bytes for example
     // (apko did so in 2023). In them the loader finds by luck; sorted it finds all. What ldconfig wrote stays as it is.
     if !cache.rows.is_sorted_by(|a, b| order::libcmp(a.entry.soname, b.entry.soname).is_ge()) {
@@ -40,43 +42,72 @@ pub fn parse(bytes: &[u8]) -> Result<Cache<'_>, Damaged> {
     Ok(cache)
 }
 
-/// The old format, or the new one within it. The new one begins at the next address where its header can, which
-/// is a multiple of 8; for a 32-bit loader of 4.
-fn old(bytes: &[u8]) -> Result<Cache<'_>, Damaged> {
-    let (rows, end) = table(bytes, OLD_HEADER, 12, OLD_ROW)?;
-    for start in [end.next_multiple_of(8), end.next_multiple_of(4)] {
-        if bytes.get(start..).is_some_and(|rest| rest.starts_with(NEW_MAGIC)) {
-            return new(bytes, start);
-        }
-    }
-    let mut strings = Strings::of(bytes, end);
-    let mut cache = Cache::default();
-    for row in rows.chunks_exact(OLD_ROW) {
-        cache.rows.extend(strings.entry(row)?.map(|entry| Row { entry, osversion: 0, hwcap: 0 }));
-    }
-    Ok(cache)
+/// Where the rows of a cache are: all that its headers say. For a few names in a large cache it need not be [`parse`]d.
+#[derive(Debug)]
+pub struct Table<'a> {
+    bytes: &'a [u8],
+    /// As many as the header says, whole.
+    rows: &'a [u8],
+    /// The size of one.
+    row: usize,
+    /// Where the offsets of strings count from.
+    base: usize,
+    /// Where extensions are said to be; the new format alone has any.
+    extensions: Option<u32>,
 }
 
-/// The new format, whose header is at `base`. Its string offsets count from there.
-fn new(bytes: &[u8], base: usize) -> Result<Cache<'_>, Damaged> {
-    let file = &bytes[base..];
-    let (rows, _) = table(file, NEW_HEADER, 20, NEW_ROW)?;
-    // Flags: 0 from an ldconfig before 2.33, else the order of bytes in the two low bits.
-    if file[28] != 0 && file[28] & 3 != LITTLE_ENDIAN {
-        return Err(Damaged::ByteOrder);
+impl<'a> Table<'a> {
+    /// The table of the newest format in a file; no string of it has been looked at.
+    pub fn find(bytes: &'a [u8]) -> Result<Self, Damaged> {
+        if bytes.len() > LARGEST {
+            return Err(Damaged::TooLarge);
+        }
+        if bytes.starts_with(NEW_MAGIC) {
+            Self::new(bytes, 0)
+        } else if bytes.starts_with(OLD_MAGIC) {
+            Self::old(bytes)
+        } else {
+            Err(Damaged::NotACache)
+        }
     }
-    let mut strings = Strings::of(bytes, base);
-    let mut cache = Cache::default();
-    for row in rows.chunks_exact(NEW_ROW) {
-        let row = strings.entry(row)?.map(|entry| Row {
-            entry,
-            osversion: u32_at(row, 12),
-            hwcap: u64_at(row, 16),
-        });
-        cache.rows.extend(row);
+
+    /// The old format, or the new one within it. The new one begins at the next address where its header can,
+    /// which is a multiple of 8; for a 32-bit loader of 4.
+    fn old(bytes: &'a [u8]) -> Result<Self, Damaged> {
+        let (rows, base) = table(bytes, OLD_HEADER, 12, OLD_ROW)?;
+        for start in [base.next_multiple_of(8), base.next_multiple_of(4)] {
+            if bytes.get(start..).is_some_and(|rest| rest.starts_with(NEW_MAGIC)) {
+                return Self::new(bytes, start);
+            }
+        }
+        Ok(Self { bytes, rows, row: OLD_ROW, base, extensions: None })
     }
-    cache.extension = Extension::read(bytes, u32_at(file, 32), &mut strings)?;
-    Ok(cache)
+
+    /// The new format, whose header is at `base`. Its string offsets count from there.
+    fn new(bytes: &'a [u8], base: usize) -> Result<Self, Damaged> {
+        let file = &bytes[base..];
+        let (rows, _) = table(file, NEW_HEADER, 20, NEW_ROW)?;
+        // Flags: 0 from an ldconfig before 2.33, else the order of bytes in the two low bits.
+        if file[28] != 0 && file[28] & 3 != LITTLE_ENDIAN {
+            return Err(Damaged::ByteOrder);
+        }
+        Ok(Self { bytes, rows, row: NEW_ROW, base, extensions: Some(u32_at(file, 32)) })
+    }
+
+    /// The paths of the libraries with these [`Entry::flags`] whose names begin so, in the file's order.
+    pub fn paths(&self, begins: &str, flags: i32) -> impl Iterator<Item = &'a CStr> {
+        let string = |offset: u32| self.bytes.get(self.base + offset as usize..).unwrap_or_default();
+        let wanted = move |row: &&[u8]| {
+            let name = string(u32_at(row, 4));
+            u32_at(row, 0).cast_signed() == flags && name.starts_with(begins.as_bytes())
+        };
+        let path = move |row| CStr::from_bytes_until_nul(string(u32_at(row, 8))).ok();
+        self.rows().filter(wanted).filter_map(path)
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.rows.chunks_exact(self.row)
+    }
 }
 
 /// The rows of `size` bytes after a header, as many as the number at `count` says, and where they end.

@@ -2,7 +2,8 @@
 //! with SONAMEs, and programs that a container can run.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use vgpu::driver::{ITEMS, Item, Kind};
@@ -24,7 +25,7 @@ pub fn install_required(root: &Path, version: &str) {
     install(root, version, |item| item.required);
 }
 
-/// All libraries, for 32 bits too, and all programs.
+/// All libraries, for 32 bits too, all programs and configuration; its daemons run.
 pub fn install_all(root: &Path, version: &str) {
     install(root, version, |_| true);
     for item in ITEMS.iter().filter(|item| item.kind == Kind::Library) {
@@ -46,7 +47,9 @@ fn install(root: &Path, version: &str, wanted: impl Fn(&Item) -> bool) {
         match item.kind {
             Kind::Library => library(&root.join(LIBRARIES), item, version, Machine::X86_64),
             Kind::Binary => program(&root.join(PROGRAMS), item, version),
-            _ => {}
+            Kind::Config => config(&root.join(item.name)),
+            Kind::Socket => socket(&root.join(item.name)),
+            Kind::Library32 => unreachable!("no item is for 32 bits alone"),
         }
     }
 }
@@ -54,7 +57,7 @@ fn install(root: &Path, version: &str, wanted: impl Fn(&Item) -> bool) {
 /// Not under its SONAME, too, as ldconfig would have it: where the SONAME of libnvidia-ml is there, vgpu loads it.
 fn library(dir: &Path, item: &Item, version: &str, machine: Machine) {
     make_dir(dir);
-    let file = dir.join(format!("lib{}.so.{version}", item.name));
+    let file = dir.join(format!("lib{}.so.{}", item.name, item.version.unwrap_or(version)));
     fs::write(&file, shared_object(machine, format!("lib{}.so.1", item.name).as_bytes())).expect("a library");
     fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("chmod");
 }
@@ -65,4 +68,38 @@ fn program(dir: &Path, item: &Item, version: &str) {
     let file = dir.join(item.name);
     fs::write(&file, format!("#!/bin/sh\necho {} {version}\n", item.name)).expect("a program");
     fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("chmod");
+}
+
+/// Names a library, as every loader's does.
+fn config(file: &Path) {
+    make_dir(file.parent().expect("a directory"));
+    fs::write(file, "libnvidia-opencl.so.1\n").expect("configuration");
+    fs::set_permissions(file, Permissions::from_mode(0o644)).expect("chmod");
+}
+
+/// Nobody listens there.
+fn socket(path: &Path) {
+    make_dir(path.parent().expect("a directory"));
+    let _ = fs::remove_file(path);
+    UnixListener::bind(path).expect("a socket");
+}
+
+/// What an image must have where nothing can be made in it: a place for each socket, and a link to each
+/// configuration.
+pub fn make_places(image: &Path) {
+    for item in ITEMS {
+        let path = image.join(item.name);
+        match item.kind {
+            Kind::Socket => {
+                make_dir(path.parent().expect("a directory"));
+                fs::write(path, "").expect("a place");
+            }
+            Kind::Config => {
+                make_dir(path.parent().expect("a directory"));
+                let file = path.file_name().expect("a name");
+                symlink(Path::new("/usr/local/nvidia/share").join(file), &path).expect("a link");
+            }
+            _ => {}
+        }
+    }
 }

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use super::command::{Output, Running};
 use super::container::Builder;
 use super::driver;
+use super::mig;
 use super::runtime::Runtime;
 use super::view::{Cgroups, View, script};
 
@@ -19,6 +20,9 @@ pub const DRIVER: &str = "550.54.15";
 
 /// The driver's major number of `/dev/nvidiactl` and `/dev/nvidia<minor>`.
 pub const MAJOR: u32 = 195;
+
+/// The major number of `/dev/dri/*`.
+pub const DRM: u32 = 226;
 
 /// The memory of every GPU: that of the product they are named after.
 pub const MEMORY: u64 = 40 << 30;
@@ -61,6 +65,12 @@ impl Gpu {
     pub fn node(&self) -> String {
         format!("/dev/nvidia{}", self.minor)
     }
+
+    /// Its nodes for graphics, as [`Host::load_graphics`] makes them: path, and number.
+    pub fn graphics(&self) -> [(String, (u32, u32)); 2] {
+        let (card, render) = (10 + self.minor, 150 + self.minor);
+        [(format!("/dev/dri/card{card}"), (DRM, card)), (format!("/dev/dri/renderD{render}"), (DRM, render))]
+    }
 }
 
 /// A simulated host. Dropping it ends everything that was started on it and removes all of its files.
@@ -70,6 +80,7 @@ pub struct Host {
     name: String,
     dir: PathBuf,
     uvm_major: u32,
+    caps_major: u32,
     view: View,
     containerd: OnceLock<Running>,
     setrlimit: OnceLock<String>,
@@ -108,8 +119,8 @@ impl HostBuilder {
     pub fn build(self) -> Host {
         assert!(rustix::process::geteuid().is_root(), "needs root: makes device nodes, mounts and cgroups");
         let (name, dir) = new_directory();
-        let uvm_major = free_major();
-        driver_root(&dir.join("driver_root"), &self.gpus, uvm_major);
+        let [uvm_major, caps_major] = free_majors();
+        driver_root(&dir.join("driver_root"), &self.gpus, uvm_major, caps_major);
         driver::install_required(&dir.join("driver_root"), DRIVER);
         if self.nvml {
             let library = nvml(&self.gpus).install(&dir.join("driver_root").join(driver::LIBRARIES));
@@ -122,6 +133,7 @@ impl HostBuilder {
             name,
             dir,
             uvm_major,
+            caps_major,
             view,
             gpus: self.gpus,
             containerd: OnceLock::new(),
@@ -203,6 +215,25 @@ impl Host {
         fs::write(self.driver_root().join("proc/driver/nvidia/version"), version(to)).expect("version");
     }
 
+    /// Loads the modules nvidia-drm and nvidia-modeset: GPUs have nodes for graphics. So has another one, which is
+    /// not NVIDIA's: `card0`.
+    pub fn load_graphics(&self) {
+        let root = self.driver_root();
+        make_dir(&root.join("dev/dri"));
+        make_node(&root.join("dev/nvidia-modeset"), MAJOR, 254);
+        let node = |pci: &str, path: &str, (major, minor): (u32, u32)| {
+            make_node(&root.join(&path[1..]), major, minor);
+            let name = path.rsplit('/').next().expect("a name");
+            let dir = root.join("sys/bus/pci/devices").join(pci).join("drm").join(name);
+            make_dir(&dir);
+            fs::write(dir.join("dev"), format!("{major}:{minor}\n")).expect("sysfs");
+        };
+        node("0000:00:02.0", "/dev/dri/card0", (DRM, 0));
+        for gpu in &self.gpus {
+            gpu.graphics().iter().for_each(|(path, number)| node(&gpu.pci, path, *number));
+        }
+    }
+
     /// Where the driver's files are.
     pub fn driver_root(&self) -> PathBuf {
         self.dir.join("driver_root")
@@ -226,6 +257,11 @@ impl Host {
     /// The major number of `/dev/nvidia-uvm`.
     pub fn uvm_major(&self) -> u32 {
         self.uvm_major
+    }
+
+    /// The major number of `/dev/nvidia-caps/nvidia-cap<N>`.
+    pub fn caps_major(&self) -> u32 {
+        self.caps_major
     }
 
     /// Gives the driver an NVML library, which lists these GPUs in this order, each of 40 GiB.
@@ -302,18 +338,19 @@ pub fn make_node(path: &Path, major: u32, minor: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("chmod");
 }
 
-/// A major number nothing on this machine answers to, so that an open that is allowed ends in ENXIO.
+/// Two major numbers that nothing on this machine answers to, so that an open that is allowed ends in ENXIO.
 /// The kernel hands out numbers from 511 and 254 downwards, as it does for the real nvidia-uvm.
-fn free_major() -> u32 {
+fn free_majors() -> [u32; 2] {
     let devices = fs::read_to_string("/proc/devices").expect("/proc/devices");
     let characters = devices.split("Block devices:").next().expect("a first part");
     let taken: Vec<u32> =
         characters.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
-    (384..512).rev().find(|major| !taken.contains(major)).expect("a free major number")
+    let mut free = (384..512).rev().filter(|major| !taken.contains(major));
+    [(); 2].map(|()| free.next().expect("a free major number"))
 }
 
 /// What the driver shows of itself, in the driver's own format.
-fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32) {
+fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32, caps_major: u32) {
     let (dev, proc) = (root.join("dev"), root.join("proc/driver/nvidia"));
     make_dir(&dev);
     make_node(&dev.join("nvidiactl"), MAJOR, 255);
@@ -321,12 +358,18 @@ fn driver_root(root: &Path, gpus: &[Gpu], uvm_major: u32) {
     make_node(&dev.join("nvidia-uvm-tools"), uvm_major, 1);
     make_dir(&proc);
     fs::write(proc.join("version"), version(DRIVER)).expect("version");
-    fs::write(root.join("proc/devices"), proc_devices(uvm_major)).expect("devices");
+    fs::write(proc.join("params"), PARAMS).expect("params");
+    fs::write(proc.join("registry"), "Binary: \"\"\n").expect("registry");
+    fs::write(root.join("proc/devices"), proc_devices(uvm_major, caps_major)).expect("devices");
+    make_dir(&root.join("proc/driver/nvidia-caps"));
+    fs::write(root.join("proc/driver/nvidia-caps/mig-minors"), mig::minors_file()).expect("minors");
     for gpu in gpus {
         make_node(&dev.join(format!("nvidia{}", gpu.minor)), MAJOR, gpu.minor);
         let dir = proc.join("gpus").join(&gpu.pci);
         make_dir(&dir);
         fs::write(dir.join("information"), information(gpu)).expect("information");
+        fs::write(dir.join("registry"), "Binary: \"\"\n").expect("registry");
+        fs::write(dir.join("power"), "Runtime D3 status:          Disabled by default\n").expect("power");
     }
 }
 
@@ -343,6 +386,10 @@ fn nvml(gpus: &[Gpu]) -> fake_nvml::Host {
     fake_nvml::Host { driver: DRIVER.to_owned(), gpus: gpus.iter().map(gpu).collect(), ..Default::default() }
 }
 
+/// Some of the module's parameters.
+const PARAMS: &str = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\n\
+    DeviceFileMode: 438\nPreserveVideoMemoryAllocations: 0\n";
+
 fn version(driver: &str) -> String {
     format!(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue Mar  5 22:23:56 UTC 2024\n\
@@ -350,10 +397,10 @@ fn version(driver: &str) -> String {
     )
 }
 
-fn proc_devices(uvm_major: u32) -> String {
+fn proc_devices(uvm_major: u32, caps_major: u32) -> String {
     format!(
         "Character devices:\n  1 mem\n  5 /dev/tty\n136 pts\n{MAJOR} nvidia-frontend\n\
-         {uvm_major} nvidia-uvm\n\nBlock devices:\n259 blkext\n  8 sd\n"
+         {uvm_major} nvidia-uvm\n{caps_major} nvidia-caps\n\nBlock devices:\n259 blkext\n  8 sd\n"
     )
 }
 

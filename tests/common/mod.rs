@@ -1,7 +1,7 @@
 //! A simulated GPU host, and containers on it under every runtime.
 //!
 //! ```text
-//! Host (host.rs)             driver root (files: driver.rs), pool file and state in a directory of its own
+//! Host (host.rs)             driver root (files: driver.rs; MIG: mig.rs), pool file and state in a directory of its own
 //!   └ View (view.rs)         private mount namespace: cgroup layout, /run, /dev/shm
 //!       └ Running (command.rs)   a program in it, with a deadline and its output
 //! Container (container.rs)   one container: create, start, run, exec, state, kill, delete
@@ -35,6 +35,7 @@ pub mod leases;
 #[path = "../ldcache/library.rs"]
 pub mod library;
 pub mod meddler;
+pub mod mig;
 pub mod parked;
 pub mod probe;
 pub mod rootfs;

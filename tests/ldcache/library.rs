@@ -19,8 +19,9 @@ pub fn shared_object(machine: Machine, soname: &[u8]) -> Vec<u8> {
     let wide = machine == Machine::X86_64;
     let (header, program_header, word) = if wide { (64, 56, 8) } else { (52, 32, 4) };
     let symbols = header + 3 * program_header;
-    let dynamic = symbols + 24;
-    let strings = dynamic + 7 * 2 * word;
+    let hash = symbols + 24;
+    let dynamic = hash + 16;
+    let strings = dynamic + 8 * 2 * word;
     let text = [b"\0libc.so.6\0", soname, b"\0"].concat();
     let end = strings + text.len() as u64;
 
@@ -39,9 +40,13 @@ pub fn shared_object(machine: Machine, soname: &[u8]) -> Vec<u8> {
     file.program_header(GNU_STACK, 0, 0, 16);
 
     file.bytes.extend([0; 24]);
-    // DT_NEEDED, or DT_DEBUG, which means nothing here; DT_SONAME, STRTAB, STRSZ, SYMTAB, SYMENT, NULL.
+    // One bucket, one symbol, which is none: musl looks into this table whatever it looks for.
+    [1, 1, 0, 0].into_iter().for_each(|number| file.u32(number));
+    // DT_NEEDED, or DT_DEBUG, which means nothing here; DT_SONAME, STRTAB, STRSZ, SYMTAB, SYMENT, HASH, NULL.
     let needed = if wide { [21, 0] } else { [1, 1] };
-    let entries = [needed, [14, 11], [5, strings], [10, text.len() as u64], [6, symbols], [11, 24], [0, 0]];
+    let entries =
+        [[14, 11], [5, strings], [10, text.len() as u64], [6, symbols], [11, 24], [4, hash], [0, 0]];
+    file.words(&needed);
     file.words(&entries.concat());
     file.bytes.extend(text);
     assert_eq!(file.bytes.len() as u64, end);

@@ -175,10 +175,10 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
 /// Total and used bytes.
 fn memory(device: Device<'_>) -> Answer<(u64, u64)> {
     let total = match device {
-        Device::Gpu(gpu) => gpu.memory.ok_or(NOT_SUPPORTED)?,
+        Device::Gpu(gpu) => gpu.memory,
         Device::Mig(_, mig) => mig.memory,
     };
-    Ok((total, processes(device).iter().map(|process| process.usedGpuMemory).sum()))
+    Ok((total.ok_or(NOT_SUPPORTED)?, processes(device).iter().map(|process| process.usedGpuMemory).sum()))
 }
 
 #[unsafe(no_mangle)]

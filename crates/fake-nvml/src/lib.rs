@@ -111,8 +111,8 @@ pub struct MigDevice {
     pub gpu_instance: u32,
     /// The compute instance's id in it.
     pub compute_instance: u32,
-    /// Total memory in bytes.
-    pub memory: u64,
+    /// Total memory in bytes; without it, the memory calls are not supported.
+    pub memory: Option<u64>,
     /// Compute processes on it.
     #[serde(default)]
     pub processes: Vec<Process>,

@@ -22,7 +22,7 @@ fn host() -> Host {
         name: "NVIDIA A100-SXM4-40GB MIG 1g.5gb".into(),
         gpu_instance: 7,
         compute_instance: 2,
-        memory: 5 * GIB,
+        memory: Some(5 * GIB),
         processes: vec![Process { pid: 43, memory: GIB }],
     };
     let a100 = Gpu {

@@ -7,6 +7,7 @@ use proptest::sample::{Index, subsequence};
 
 use super::*;
 use crate::config::{Place, SAMPLE};
+use crate::driver::Capability;
 use crate::types::{Bytes, PciAddress};
 
 const UUID: &str = "GPU-5a6b7c8d-0000-1111-2222-333344445555";
@@ -20,11 +21,8 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 fn kind(name: &str, memory: u64, compute: i64) -> VgpuType {
-    VgpuType {
-        name: name.parse().unwrap(),
-        memory: Bytes(memory),
-        compute: Percent::try_from(compute).unwrap(),
-    }
+    let share = Share { memory: Bytes(memory), compute: Percent::try_from(compute).unwrap() };
+    VgpuType { name: name.parse().unwrap(), is: Kind::Share(share) }
 }
 
 #[test]
@@ -52,7 +50,12 @@ fn everything_can_be_said() {
         r#"
 state_dir = "/var/lib/vgpu"
 driver_root = "/run/nvidia/driver"
+debug = true
 request = {{ default_type = "b.c", allow_env = false, max_per_container = 0x10 }}
+
+[driver]
+capabilities = "utility"
+allow = " utility,video "
 
 [policy]
 placement = "spread"
@@ -95,10 +98,15 @@ vgpus = {{}}
     let expected = PoolFile {
         state_dir: "/var/lib/vgpu".into(),
         driver_root: "/run/nvidia/driver".into(),
+        debug: true,
         request: RequestPolicy {
             default_type: Some("b.c".parse().unwrap()),
             allow_env: false,
             max_per_container: NonZeroU32::new(16),
+        },
+        driver: Grant {
+            default: Capabilities::of(&[Capability::Utility]),
+            allow: Capabilities::of(&[Capability::Utility, Capability::Compute, Capability::Video]),
         },
         policy: Policy {
             placement: Placement::Spread,
@@ -111,16 +119,16 @@ vgpus = {{}}
             entry(
                 Select::Uuid(UUID.parse().unwrap()),
                 &[("small", 1024), ("b.c", 1)],
-                place(23, 8, 42),
-                place(24, 9, 27),
+                place(28, 8, 42),
+                place(29, 9, 27),
             ),
             entry(
                 Select::Pci("0000:3b:00.0".parse().unwrap()),
                 &[("b.c", 1), ("small", 2)],
-                place(27, 7, 18),
-                place(28, 1, 11),
+                place(32, 7, 18),
+                place(33, 1, 11),
             ),
-            entry(Select::Product("*".into()), &[], place(33, 11, 3), place(34, 9, 2)),
+            entry(Select::Product("*".into()), &[], place(38, 11, 3), place(39, 9, 2)),
         ],
     };
     assert_eq!(parse(&text), Ok(expected));
@@ -166,7 +174,7 @@ vgpus = 4
           |             ^^^^^^^^^^ it is the absolute path of a directory, like "/run/vgpu"
     pool.toml:3:1: unknown key "statedir"
         3 | statedir = "/run/vgpu"
-          | ^^^^^^^^ the keys here are state_dir, driver_root, request, policy, type, gpu
+          | ^^^^^^^^ the keys here are state_dir, driver_root, debug, request, driver, policy, type, gpu
     pool.toml:6:16: no type is named "medium"
         6 | default_type = "medium"
           |                ^^^^^^^^ define it in a [[type]], or use one of small
@@ -239,6 +247,7 @@ fn each_value_has_its_rule() {
         one(value(&format!("request.max_per_container = {bad}")), "1:29 max_per_container cannot be");
     }
     for bad in ["0", "1", "\"true\"", "[true]"] {
+        one(value(&format!("debug = {bad}")), "1:9 debug cannot be");
         one(value(&format!("request.allow_env = {bad}")), "1:21 allow_env cannot be");
         one(value(&format!("policy.overcommit = {bad}")), "1:21 overcommit cannot be");
         one(value(&format!("policy.allow_other_access = {bad}")), "1:29 allow_other_access cannot be");
@@ -263,6 +272,10 @@ fn each_value_has_its_rule() {
         "\"1s\\n\"",
     ] {
         one(value(&format!("policy.lock_timeout = {bad}")), "1:23 lock_timeout cannot be");
+    }
+    for bad in ["\"\"", "\",\"", "\"cuda\"", "\"utility compute\"", "[\"utility\"]", "true"] {
+        one(value(&format!("driver.capabilities = {bad}")), "1:23 capabilities cannot be");
+        one(value(&format!("driver.allow = {bad}")), "1:16 allow cannot be");
     }
     for bad in ["\"Pack\"", "\"\"", "1"] {
         one(value(&format!("policy.placement = {bad}")), "1:20 placement cannot be");
@@ -296,6 +309,23 @@ fn each_value_has_its_rule() {
         in_gpu("{ large = 4 }"),
         "7:11 no type is named \"large\"; define it in a [[type]], or use one of small",
     );
+}
+
+#[test]
+fn what_is_allowed_has_what_is_given_by_default() {
+    assert_eq!(
+        problems("[driver]\nallow = \"utility,graphics\"\n"),
+        [
+            "2:9 allow leaves out compute, which is in capabilities (\"utility,compute\"); add it, or set capabilities to less"
+        ]
+    );
+    assert_eq!(
+        problems("[driver]\nallow = \"utility\"\ncapabilities = \"display\"\n"),
+        [
+            "2:9 allow leaves out graphics,display, which is in capabilities (\"graphics,display\"); add it, or set capabilities to less"
+        ]
+    );
+    assert_eq!(problems("[driver]\nallow = \"utility\"\ncapabilities = \"utility\"\n"), [""; 0]);
 }
 
 #[test]
@@ -379,6 +409,11 @@ fn written() -> impl Strategy<Value = (PoolFile, String)> {
                     allow_env: other,
                     max_per_container: most.and_then(NonZeroU32::new),
                 },
+                debug: pack,
+                driver: Grant {
+                    default: Capabilities::of(&Capability::ALL[..1 + millis as usize % 7]),
+                    ..Grant::default()
+                },
                 policy: Policy {
                     placement: if pack { Placement::Pack } else { Placement::Spread },
                     lock_timeout: Duration::from_millis(millis),
@@ -403,10 +438,11 @@ fn select_of(i: usize, how: Index) -> Select {
 }
 
 fn write(file: &PoolFile) -> String {
-    let PoolFile { state_dir, request, policy, types, gpus, .. } = file;
+    let PoolFile { state_dir, debug, request, driver, policy, types, gpus, .. } = file;
     let placement = if policy.placement == Placement::Pack { "pack" } else { "spread" };
     let mut text = format!(
-        "state_dir = {state_dir:?}\n[policy]\nplacement = '{placement}'\nlock_timeout = '{}ms'\novercommit = {}\nallow_other_access = {}\n[request]\nallow_env = {}\n",
+        "state_dir = {state_dir:?}\ndebug = {debug}\n[driver]\nallow = 'all'\ncapabilities = '{}'\n[policy]\nplacement = '{placement}'\nlock_timeout = '{}ms'\novercommit = {}\nallow_other_access = {}\n[request]\nallow_env = {}\n",
+        driver.default,
         policy.lock_timeout.as_millis(),
         policy.overcommit,
         policy.allow_other_access,
@@ -422,8 +458,13 @@ fn write(file: &PoolFile) -> String {
         let cuts: Vec<_> = vgpus.iter().map(|(name, n)| format!("'{name}' = {n}")).collect();
         text += &format!("[[gpu]]\nvgpus = {{ {} }}\n{select}\n", cuts.join(", "));
     }
-    for VgpuType { name, memory, compute } in types {
-        text += &format!("[[type]]\ncompute = {}\nname = '{name}'\nmemory = '{memory}'\n", compute.get());
+    for VgpuType { name, is } in types {
+        text += &match is {
+            Kind::Share(Share { memory, compute }) => {
+                format!("[[type]]\ncompute = {}\nname = '{name}'\nmemory = '{memory}'\n", compute.get())
+            }
+            Kind::Mig(profile) => format!("[[type]]\nmig = '{profile}'\nname = '{name}'\n"),
+        };
     }
     text
 }
@@ -437,11 +478,15 @@ fn pieces() -> impl Strategy<Value = String> {
             "[[gpu]]\n",
             "[request]\n",
             "[policy]\n",
+            "[driver]\n",
+            "allow = ",
             "gpu = ",
             "type = ",
             "vgpus = ",
             "name = ",
             "memory = ",
+            "mig = ",
+            "\"1g.10gb\"",
             "compute = ",
             "uuid = ",
             "product = ",
@@ -494,4 +539,37 @@ proptest! {
             prop_assert!(!problem.line(Path::new("pool.toml")).contains(char::is_control));
         }
     }
+}
+
+const MIG: &str = "[[type]]\nname = \"m\"\nmig = \"1g.10gb\"\n";
+
+#[test]
+fn a_type_of_mig_devices() {
+    let file = parse(&format!("request.default_type = \"m\"\n{MIG}[[gpu]]\nproduct = \"*\"\n")).unwrap();
+    assert_eq!(file.types[0].is, Kind::Mig("1g.10gb".parse().unwrap()));
+    assert_eq!((&file.gpus[0].vgpus[..], file.gpus[0].vgpus_at), (&[][..], file.gpus[0].at));
+    let both = parse(&format!("{MIG}{SMALL}[[gpu]]\nproduct = \"*\"\nvgpus = {{ small = 4 }}\n")).unwrap();
+    assert_eq!(both.gpus[0].vgpus.len(), 1);
+}
+
+#[test]
+fn what_a_type_of_mig_devices_cannot_say() {
+    let rule = "a MIG profile looks like 1g.10gb (see `nvidia-smi -L`)";
+    assert_eq!(problems(&MIG.replace("1g", "g")), [format!("3:7 mig cannot be \"g.10gb\"; {rule}")]);
+    let fixed = "the MIG profile says it; leave it out";
+    assert_eq!(
+        problems(&(MIG.to_owned() + "memory = \"10GiB\"\ncompute = 10\n")),
+        [format!("4:10 memory cannot be \"10GiB\"; {fixed}"), format!("5:11 compute cannot be 10; {fixed}")]
+    );
+    let twice = MIG.to_owned() + &MIG.replace("\"m\"", "\"n\"");
+    assert_eq!(problems(&twice), ["6:7 mig 1g.10gb is already in line 3; keep one of the two"]);
+    assert_eq!(
+        problems(&format!("{MIG}[[gpu]]\nproduct = \"*\"\nvgpus = {{ m = 4 }}\n")),
+        [
+            "6:11 type m is of MIG devices, which no GPU is cut into here; leave it out: every MIG device of its profile is one"
+        ]
+    );
+    assert_eq!(problems(&format!("{MIG}[[gpu]]\nproduct = \"*\"\nvgpus = 4\n")).len(), 1);
+    let uncut = format!("{SMALL}[[gpu]]\nproduct = \"*\"\n");
+    assert_eq!(problems(&uncut), ["5:1 this gpu has no vgpus; add vgpus = { small = 4 }"]);
 }

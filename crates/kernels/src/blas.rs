@@ -1,0 +1,367 @@
+//! What cuBLAS computes: matrices in column order, vectors with increments. Touches nothing but the slices
+//! it is given and scratch memory of a fixed size.
+//!
+//! A slice begins at the pointer that the caller of cuBLAS passes, which is that of the lowest address even
+//! where an increment is negative (the reference BLAS starts at `(1 - n) * inc` then).
+
+use crate::Blend;
+use crate::check::{operand, output, positive, size};
+use crate::error::{Error, Result};
+use crate::gather::{Gather, Spread, Tap};
+use crate::multiply::{Product, multiply};
+
+/// How many elements of a matrix-vector product are summed at once.
+const BLOCK: usize = 64;
+
+/// Whether a matrix is taken as it is (`cublasOperation_t`; for real numbers, the conjugate transpose is
+/// the transpose).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// As it is.
+    None,
+    /// Rows for columns.
+    Transpose,
+}
+
+/// A matrix in column order: element (i, j) at `i + j * ld`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    rows: usize,
+    columns: usize,
+    ld: usize,
+    span: usize,
+}
+
+impl Matrix {
+    /// A matrix of `rows` by `columns`, one column every `ld` elements.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for negative sizes and for an `ld` below `rows` or 1.
+    pub fn new(rows: impl Into<i64>, columns: impl Into<i64>, ld: impl Into<i64>) -> Result<Self> {
+        let (rows, columns, ld) = (size(rows)?, size(columns)?, positive(ld)?);
+        if ld < rows {
+            return Err(Error::Invalid("a leading dimension is smaller than a column"));
+        }
+        // Two sizes below 2^31: no overflow.
+        let span = if rows == 0 || columns == 0 { 0 } else { (columns - 1) * ld + rows };
+        Ok(Self { rows, columns, ld, span })
+    }
+
+    /// How many elements a slice must have to hold it.
+    #[must_use]
+    pub fn span(&self) -> usize {
+        self.span
+    }
+
+    /// `op` of it as an operand: by row, over columns.
+    fn gather<'a>(&self, op: Op, data: &'a [f32]) -> Gather<'a> {
+        let (row, column) = ((self.rows, 1), (self.columns, self.ld));
+        let (lead, depth) = if op == Op::None { (row, column) } else { (column, row) };
+        Gather {
+            data,
+            base: 0,
+            lead: [lead.0, 1, 1, 1],
+            depth: [depth.0, 1, 1, 1],
+            lead_step: lead.1,
+            depth_step: depth.1,
+            taps: [Tap::NONE; 3],
+        }
+    }
+}
+
+/// A vector: element i at `i * inc`, or counted from the end where `inc` is negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vector {
+    len: usize,
+    inc: i64,
+    span: usize,
+}
+
+impl Vector {
+    /// A vector of `len` elements; negative ones are none at all, as in BLAS's first level.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for sizes beyond 32 bits.
+    pub fn new(len: impl Into<i64>, inc: impl Into<i64>) -> Result<Self> {
+        let (len, inc) = (size(len.into().max(0))?, inc.into());
+        // An increment's size is below 2^31, or refused; so is the length: no overflow.
+        let step = size(inc.saturating_abs())?;
+        let span = if len == 0 { 0 } else { (len - 1) * step + 1 };
+        Ok(Self { len, inc, span })
+    }
+
+    /// How many elements a slice must have to hold it.
+    #[must_use]
+    pub fn span(&self) -> usize {
+        self.span
+    }
+
+    /// Where its elements are.
+    fn places(self) -> impl Iterator<Item = usize> {
+        let step = self.inc.unsigned_abs() as usize;
+        let len = self.len;
+        (0..len).map(move |i| if self.inc < 0 { (len - 1 - i) * step } else { i * step })
+    }
+
+    fn values(self, data: &[f32]) -> impl Iterator<Item = f32> {
+        self.places().map(|at| data[at])
+    }
+}
+
+/// `C = alpha * op(A) * op(B) + beta * C` (`cublasSgemm`, and `cublasGemmEx` in single precision).
+#[derive(Clone, Copy, Debug)]
+pub struct Gemm {
+    ops: [Op; 2],
+    a: Matrix,
+    b: Matrix,
+    c: Matrix,
+}
+
+impl Gemm {
+    /// A product of `m` by `k` and `k` by `n`. Where C is empty nothing is read, so A and B span nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for negative sizes and leading dimensions that are too small.
+    pub fn new<T: Copy + Into<i64>>(
+        ops: [Op; 2],
+        [m, n, k]: [T; 3],
+        [lda, ldb, ldc]: [T; 3],
+    ) -> Result<Self> {
+        let stored = |op, rows, columns, ld| match op {
+            Op::None => Matrix::new(rows, columns, ld),
+            Op::Transpose => Matrix::new(columns, rows, ld),
+        };
+        let (mut a, mut b) = (stored(ops[0], m, k, lda)?, stored(ops[1], k, n, ldb)?);
+        let c = Matrix::new(m, n, ldc)?;
+        if c.span == 0 {
+            (a.span, b.span) = (0, 0);
+        }
+        Ok(Self { ops, a, b, c })
+    }
+
+    /// A as it is stored.
+    #[must_use]
+    pub fn a(&self) -> &Matrix {
+        &self.a
+    }
+
+    /// B as it is stored.
+    #[must_use]
+    pub fn b(&self) -> &Matrix {
+        &self.b
+    }
+
+    /// C.
+    #[must_use]
+    pub fn c(&self) -> &Matrix {
+        &self.c
+    }
+
+    /// The product. With `alpha` zero, A and B are not read.
+    ///
+    /// # Errors
+    /// Where a slice is too short.
+    pub fn run(&self, blend: Blend, a: &[f32], b: &[f32], c: &mut [f32]) -> Result<()> {
+        let (a, b) = (operand(a, self.a.span)?, operand(b, self.b.span)?);
+        let c = output(c, self.c.span)?;
+        // The transposed product, whose rows are C's columns, so that tiles are stored along memory.
+        let turned = |op| if op == Op::None { Op::Transpose } else { Op::None };
+        let left = self.b.gather(turned(self.ops[1]), b);
+        let right = self.a.gather(self.ops[0], a);
+        let product = &mut Product {
+            data: c,
+            rows: Spread { base: 0, sizes: [self.c.columns, 1, 1, 1], steps: [self.c.ld, 0, 0, 0] },
+            columns: Spread { base: 0, sizes: [self.c.rows, 1, 1, 1], steps: [1, 0, 0, 0] },
+        };
+        multiply(blend, &left, &right, product);
+        Ok(())
+    }
+}
+
+/// `y = alpha * op(A) * x + beta * y` (`cublasSgemv`).
+#[derive(Clone, Copy, Debug)]
+pub struct Gemv {
+    op: Op,
+    a: Matrix,
+    x: Vector,
+    y: Vector,
+}
+
+impl Gemv {
+    /// A product of A, `m` by `n`, or its transpose, with a vector. Where A is empty nothing happens, as in
+    /// the reference BLAS, so the vectors span nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for negative sizes, a leading dimension that is too small and increments of zero.
+    pub fn new<T: Copy + Into<i64>>(op: Op, [m, n]: [T; 2], lda: T, [incx, incy]: [T; 2]) -> Result<Self> {
+        let a = Matrix::new(m, n, lda)?;
+        if incx.into() == 0 || incy.into() == 0 {
+            return Err(Error::Invalid("an increment is zero"));
+        }
+        let (xlen, ylen) = if op == Op::None { (n, m) } else { (m, n) };
+        let (mut x, mut y) = (Vector::new(xlen, incx)?, Vector::new(ylen, incy)?);
+        if a.span == 0 {
+            (x.span, y.span) = (0, 0);
+        }
+        Ok(Self { op, a, x, y })
+    }
+
+    /// A as it is stored.
+    #[must_use]
+    pub fn a(&self) -> &Matrix {
+        &self.a
+    }
+
+    /// The vector that is multiplied.
+    #[must_use]
+    pub fn x(&self) -> &Vector {
+        &self.x
+    }
+
+    /// The result.
+    #[must_use]
+    pub fn y(&self) -> &Vector {
+        &self.y
+    }
+
+    /// The product. With `alpha` zero, A and x are not read.
+    ///
+    /// # Errors
+    /// Where a slice is too short.
+    pub fn run(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) -> Result<()> {
+        let (a, x) = (operand(a, self.a.span)?, operand(x, self.x.span)?);
+        let y = output(y, self.y.span)?;
+        if self.a.span == 0 {
+            return Ok(());
+        }
+        if blend.alpha == 0.0 {
+            self.y.places().for_each(|at| blend.fade(&mut y[at]));
+            return Ok(());
+        }
+        match self.op {
+            Op::None => self.by_column(blend, a, x, y),
+            Op::Transpose => self.by_row(blend, a, x, y),
+        }
+        Ok(())
+    }
+
+    /// A block of y at a time, so that A is read along its columns. Sums are in double precision.
+    fn by_column(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) {
+        let mut places = self.y.places();
+        for first in (0..self.a.rows).step_by(BLOCK) {
+            let mut sums = [0.0_f64; BLOCK];
+            let sums = &mut sums[..BLOCK.min(self.a.rows - first)];
+            for (column, x) in self.x.values(x).enumerate() {
+                let a = &a[column * self.a.ld + first..][..sums.len()];
+                sums.iter_mut().zip(a).for_each(|(sum, &a)| *sum += f64::from(a) * f64::from(x));
+            }
+            // Sums first: where they end, no place is lost.
+            for (&mut sum, at) in sums.iter_mut().zip(&mut places) {
+                blend.store(sum as f32, &mut y[at]);
+            }
+        }
+    }
+
+    /// A column of A, which is a row of its transpose, for each element of y.
+    fn by_row(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) {
+        for (a, at) in a.chunks(self.a.ld).zip(self.y.places()) {
+            let products = a.iter().zip(self.x.values(x)).map(|(&a, x)| f64::from(a) * f64::from(x));
+            blend.store(products.sum::<f64>() as f32, &mut y[at]);
+        }
+    }
+}
+
+/// `y = alpha * x + y` (`cublasSaxpy`). Nothing is read where `alpha` is zero (reference BLAS).
+///
+/// # Errors
+/// Where the vectors differ in length, or a slice is too short.
+pub fn axpy(alpha: f32, xv: Vector, x: &[f32], yv: Vector, y: &mut [f32]) -> Result<()> {
+    let (x, y) = (pair(xv, x, yv)?, output(y, yv.span)?);
+    if alpha != 0.0 {
+        yv.places().zip(xv.values(x)).for_each(|(at, x)| y[at] += alpha * x);
+    }
+    Ok(())
+}
+
+/// `y = x` (`cublasScopy`).
+///
+/// # Errors
+/// Where the vectors differ in length, or a slice is too short.
+pub fn copy(xv: Vector, x: &[f32], yv: Vector, y: &mut [f32]) -> Result<()> {
+    let (x, y) = (pair(xv, x, yv)?, output(y, yv.span)?);
+    yv.places().zip(xv.values(x)).for_each(|(at, x)| y[at] = x);
+    Ok(())
+}
+
+/// `x = alpha * x` (`cublasSscal`). Nothing happens where the increment is not positive (reference BLAS).
+///
+/// # Errors
+/// Where the slice is too short.
+pub fn scal(alpha: f32, xv: Vector, x: &mut [f32]) -> Result<()> {
+    let x = output(x, xv.span)?;
+    if xv.inc > 0 {
+        xv.places().for_each(|at| x[at] *= alpha);
+    }
+    Ok(())
+}
+
+/// The sum of the products (`cublasSdot`), taken in double precision.
+///
+/// # Errors
+/// Where the vectors differ in length, or a slice is too short.
+pub fn dot(xv: Vector, x: &[f32], yv: Vector, y: &[f32]) -> Result<f32> {
+    let (x, y) = (pair(xv, x, yv)?, operand(y, yv.span)?);
+    let products = xv.values(x).zip(yv.values(y)).map(|(x, y)| f64::from(x) * f64::from(y));
+    Ok(products.sum::<f64>() as f32)
+}
+
+/// The square root of the sum of squares (`cublasSnrm2`: 0 where the increment is not positive), taken in
+/// double precision, whose range holds the square of every single-precision number.
+///
+/// # Errors
+/// Where the slice is too short.
+pub fn nrm2(xv: Vector, x: &[f32]) -> Result<f32> {
+    let x = operand(x, xv.span)?;
+    if xv.inc <= 0 {
+        return Ok(0.0);
+    }
+    let squares = xv.values(x).map(|x| f64::from(x) * f64::from(x));
+    Ok(squares.sum::<f64>().sqrt() as f32)
+}
+
+/// The operand of two vectors of the same length.
+fn pair(xv: Vector, x: &[f32], yv: Vector) -> Result<&[f32]> {
+    match xv.len == yv.len {
+        true => operand(x, xv.span),
+        false => Err(Error::Invalid("two vectors differ in length")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused() {
+        let short = Error::Invalid("a leading dimension is smaller than a column");
+        assert_eq!(Matrix::new(4, 2, 3), Err(short));
+        assert_eq!(Matrix::new(4, 2, 4).map(|matrix| matrix.span()), Ok(8));
+        assert!(matches!(Matrix::new(0, 2, 0), Err(Error::Invalid(_))));
+        assert!(matches!(Matrix::new(-1, 2, 4), Err(Error::Invalid(_))));
+        assert!(matches!(Gemv::new(Op::None, [1, 1], 1, [0, 1]), Err(Error::Invalid(_))));
+        assert!(matches!(Gemv::new(Op::None, [1, 1], 1, [1, 0]), Err(Error::Invalid(_))));
+    }
+
+    /// Which side of a product has which shape, by what its leading dimension must hold.
+    #[test]
+    fn shapes_of_a_product() {
+        let gemm = |ops, lds| Gemm::new(ops, [2, 3, 5], lds);
+        assert!(gemm([Op::None, Op::None], [2, 5, 2]).is_ok());
+        assert!(gemm([Op::None, Op::None], [1, 5, 2]).is_err());
+        assert!(gemm([Op::None, Op::None], [2, 4, 2]).is_err());
+        assert!(gemm([Op::None, Op::None], [2, 5, 1]).is_err());
+        assert!(gemm([Op::Transpose, Op::Transpose], [5, 3, 2]).is_ok());
+        assert!(gemm([Op::Transpose, Op::Transpose], [4, 3, 2]).is_err());
+        assert!(gemm([Op::Transpose, Op::Transpose], [5, 2, 2]).is_err());
+    }
+}
