@@ -14,12 +14,13 @@ use std::time::Instant;
 use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::contents::{self, Id};
 use vgpu_remoting::cudnn::Version;
-use vgpu_remoting::cudnn::forwarded::Forwarded;
+use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::slots::MAX_SLOTS;
-use vgpu_remoting::wire::{Malformed, Reader};
+use vgpu_remoting::wire::Words;
+use vgpu_remoting::worker::{SYNCHRONISE, Worker};
 
 /// Fewer than the predictor takes for an iteration of its own.
 const TURNS: u32 = 50_000;
@@ -95,17 +96,17 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
+/// Computes nothing.
+struct Nothing;
+
+impl Backend for Nothing {}
+
 /// A worker on a thread, which answers descriptor calls as with `VGPU_REUSE=off`.
 static WORKER: LazyLock<Client<'static>> = LazyLock::new(|| {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {
         let channel = Channel::accept(theirs).unwrap();
-        let mut forwarded = Forwarded::new(Version::V9);
-        serve(&channel, |number, arguments, words| {
-            let function = Function::from_number(number).ok_or(Malformed)?;
-            let _ = forwarded.call(function, &mut Reader::new(arguments), words);
-            Ok(())
-        })
+        serve(&channel, &mut Worker::forwarded(Version::V9, Nothing))
     });
     Client::new(Box::leak(Box::new(Channel::connect(ours).unwrap())))
 });
@@ -138,10 +139,10 @@ fn waited() -> f64 {
 
 /// The ring's floor: a record that is answered with nothing, and is waited for.
 fn floor() -> f64 {
-    let (words, turns) = ([0].into_iter().collect(), TURNS / 100);
+    let (words, turns) = (Words::new(), TURNS / 100);
     let start = Instant::now();
     for _ in 0..turns {
-        WORKER.call(Function::cudnnDestroyTensorDescriptor as u16, &words).unwrap();
+        WORKER.call(SYNCHRONISE, &words).unwrap();
     }
     start.elapsed().as_secs_f64() * 1e9 / f64::from(turns)
 }

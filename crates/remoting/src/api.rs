@@ -9,8 +9,9 @@
 //! ```
 //!
 //! in the order of the C function's parameters: first those that it reads, then those where it writes. An array
-//! ([`Ints`]) has as many elements as the `i32` before it says. Writing a row, and the rule where
-//! there is none yet, is all that a further descriptor function takes.
+//! ([`Ints`]) has as many elements as the `i32` before it says. A row and its rule are all that a further
+//! descriptor function takes; a row and a method of [`crate::cudnn::backend::Backend`], whose declaration is made of
+//! the row, all that a further compute takes.
 
 use crate::cudnn;
 use crate::descriptor::{Content, Ints, Kind};
@@ -26,6 +27,21 @@ pub enum Class {
     Get,
     /// Ends a descriptor: answered in the container.
     Destroy,
+    /// Computes a layer's output: sent to the worker, with the ids of its descriptors' contents. The last pointer to
+    /// device memory that it writes is the output's.
+    Forward,
+    /// Computes a gradient: sent likewise.
+    Backward,
+    /// Computes something that may be of either pass: sent likewise.
+    Compute,
+}
+
+impl Class {
+    /// Is it sent to the worker in any case?
+    #[must_use]
+    pub fn computes(self) -> bool {
+        matches!(self, Self::Forward | Self::Backward | Self::Compute)
+    }
 }
 
 /// What a parameter is.
@@ -45,6 +61,14 @@ pub enum Type {
     Descriptor(Kind),
     /// `cudnnHandle_t`
     Handle,
+    /// A factor, of `float`, or of `double` where the tensors are.
+    Scalar,
+    /// Device memory that is read.
+    Read,
+    /// Device memory that is written.
+    Write,
+    /// Device memory that is written, and read where the factor before it is not 0.
+    Update,
 }
 
 /// A type that stands in a row.
@@ -85,6 +109,38 @@ impl Typed for Handle {
     const TYPE: Type = Type::Handle;
 }
 
+/// A factor, as the widest type that it can have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scalar(pub f64);
+
+impl Typed for Scalar {
+    const TYPE: Type = Type::Scalar;
+}
+
+/// Device memory that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read(pub u64);
+
+impl Typed for Read {
+    const TYPE: Type = Type::Read;
+}
+
+/// Device memory that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write(pub u64);
+
+impl Typed for Write {
+    const TYPE: Type = Type::Write;
+}
+
+/// Device memory that is written, and read where the factor before it is not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Update(pub u64);
+
+impl Typed for Update {
+    const TYPE: Type = Type::Update;
+}
+
 /// A parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
@@ -120,7 +176,7 @@ impl Signature {
         match self.class {
             Class::Create => self.results.first().and_then(descriptor),
             Class::Set | Class::Destroy => self.arguments.first().and_then(descriptor),
-            Class::Get => None,
+            Class::Get | Class::Forward | Class::Backward | Class::Compute => None,
         }
     }
 }

@@ -18,11 +18,13 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::api;
 use crate::contents;
+use crate::cudnn::backend::Backend;
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
 use crate::sync::{Region, Spin};
 use crate::sys::Shared;
 use crate::wire::{Head, Malformed, Words};
+use crate::worker::Worker;
 
 /// Room for some thousand records.
 const RING: usize = ring::words(1 << 16);
@@ -204,25 +206,21 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Serves the calls of a client until it has died: `answer` is given the function's number, its arguments, and room for
-/// the answer.
+/// Serves the calls of a client until it has died.
 ///
 /// # Errors
-/// `Malformed` for a record that is none, or that `answer` says is none.
-pub fn serve(
-    channel: &Channel,
-    mut answer: impl FnMut(u16, &[u64], &mut Words) -> Result<(), Malformed>,
-) -> Result<(), Malformed> {
+/// `Malformed` where it does not keep to the rules.
+pub fn serve<B: Backend>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
     let mut ring = Reader::new(channel.ring());
-    let (mut record, mut words) = (Words::new(), Words::new());
+    let (mut record, mut answer) = (Words::new(), Words::new());
     loop {
         if ring.receive(&mut record)? {
             let (head, arguments) = record.split_first().ok_or(Malformed)?;
-            let Head { function, place } = Head::from_word(*head);
-            words.clear();
-            answer(function, arguments, &mut words)?;
-            if let Some(place) = place {
-                reply::answer(channel.answers(), place.into(), &words)?;
+            let head = Head::from_word(*head);
+            answer.clear();
+            worker.record(head, arguments, &mut answer)?;
+            if let Some(place) = head.place {
+                reply::answer(channel.answers(), place.into(), &answer)?;
             }
         } else if !ring.wait() && !channel.there() {
             return Ok(());

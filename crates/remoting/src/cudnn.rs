@@ -7,6 +7,7 @@
 #![allow(clippy::too_many_arguments, clippy::type_complexity, reason = "the signatures are the library's")]
 
 pub mod activation;
+pub mod backend;
 pub mod convolution;
 pub mod dropout;
 pub mod filter;
@@ -70,6 +71,36 @@ impl Status {
             (Self::ExecutionFailed, Version::V9) => 5000,
             (Self::NotSupported, Version::V8) => 9,
             (Self::NotSupported, Version::V9) => 3000,
+        }
+    }
+}
+
+impl Status {
+    /// All of them, in the order of their numbers on the wire; 0 is success.
+    const ALL: [Self; 7] = [
+        Self::NotInitialized,
+        Self::AllocFailed,
+        Self::BadParam,
+        Self::InternalError,
+        Self::InvalidValue,
+        Self::ExecutionFailed,
+        Self::NotSupported,
+    ];
+
+    /// The number of a result on the wire, where no version is.
+    #[must_use]
+    pub fn to_wire(result: Result) -> u64 {
+        result.map_or_else(|status| 1 + status as u64, |()| 0)
+    }
+
+    /// The result with this number.
+    ///
+    /// # Errors
+    /// That result; `InternalError` for a number of none.
+    pub fn from_wire(number: u64) -> Result {
+        match number.checked_sub(1) {
+            None => Ok(()),
+            Some(index) => Err(Self::ALL.get(index as usize).copied().unwrap_or(Self::InternalError)),
         }
     }
 }
@@ -156,6 +187,14 @@ fn four(dims: Option<(Ints,)>) -> (i32, i32, i32, i32) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn results_come_back_from_the_wire() {
+        for result in Status::ALL.map(Err).into_iter().chain([Ok(())]) {
+            assert_eq!(Status::from_wire(Status::to_wire(result)), result);
+        }
+        assert_eq!(Status::from_wire(u64::MAX), Err(Status::InternalError));
+    }
 
     #[test]
     fn statuses_have_the_numbers_of_their_version() {

@@ -54,6 +54,12 @@ pub trait Content: Copy + FromBytes + IntoBytes + Immutable + KnownLayout {
         size_of::<Self>() / 8
     };
 
+    /// Can it be used as it is, without a look beyond its arrays? All that the rules write can. What comes from a
+    /// client's memory need not.
+    fn is_sound(&self) -> bool {
+        true
+    }
+
     /// It as words.
     #[inline]
     fn to_words(&self) -> Words {

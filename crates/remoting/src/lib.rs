@@ -7,6 +7,7 @@ pub mod contents;
 pub mod cudnn;
 pub mod descriptor;
 pub mod iteration;
+pub mod memo;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]
@@ -17,3 +18,4 @@ pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;
 pub mod wire;
+pub mod worker;

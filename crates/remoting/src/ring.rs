@@ -326,6 +326,37 @@ mod tests {
         }
     }
 
+    /// Whatever a client writes while its worker reads, the worker gets records or an error.
+    #[test]
+    fn a_hostile_writer_cannot_make_the_reader_fail() {
+        let region = region();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = 1_u64;
+                while !done.load(Ordering::Relaxed) {
+                    random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                    let place = (random >> 33) as usize % region.len();
+                    let word = if place < HEADER { WRITTEN } else { place };
+                    let value = if random >> 60 == 0 { random } else { random >> 57 };
+                    region[word].store(value, Ordering::Relaxed);
+                }
+            });
+            let (mut records, mut errors, mut out) = (0, 0, Words::new());
+            let mut reader = Reader::new(region);
+            while records < 10_000 || errors < 1_000 {
+                match reader.receive(&mut out) {
+                    Ok(received) => records += u32::from(received),
+                    Err(Malformed) => {
+                        errors += 1;
+                        reader = Reader::new(region);
+                    }
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
     #[test]
     fn a_writer_that_goes_back_has_nothing() {
         let region = region();

@@ -10,18 +10,20 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use conformance::{Answer, Call, Rules};
+use conformance::{Answer, Call};
 use tempfile::TempDir;
+use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, serve};
-use vgpu_remoting::cudnn::Version;
+use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
+use vgpu_remoting::cudnn::tensor::Tensor;
+use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::ring::Gone;
-use vgpu_remoting::wire::{Malformed, Words};
+use vgpu_remoting::wire::Words;
+use vgpu_remoting::worker::{SYNCHRONISE, Worker};
 
-/// Answers with its arguments.
-const ECHO: u16 = 0xFF00;
-/// Is never answered.
-const HANG: u16 = 0xFF01;
+/// Is never answered, of tensors that there are.
+const HANG: u16 = Function::cudnnAddTensor as u16;
 
 const SOCKET: &str = "VGPU_TEST_SOCKET";
 
@@ -41,13 +43,13 @@ fn until(child: &mut Child, word: &str) {
     assert!(lines.map_while(Result::ok).any(|line| line.contains(word)), "it ended without {word}");
 }
 
-struct Worker {
+struct Process {
     child: Child,
     _directory: TempDir,
     socket: PathBuf,
 }
 
-impl Worker {
+impl Process {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
@@ -61,28 +63,31 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-fn answer(rules: &mut Rules, number: u16, arguments: &[u64], words: &mut Words) -> Result<(), Malformed> {
-    match number {
-        ECHO => words.extend(arguments.iter().copied()),
-        HANG => loop {
+/// Hangs in a compute.
+struct Hanging;
+
+impl Backend for Hanging {
+    fn cudnnAddTensor(
+        &mut self,
+        _: Handle,
+        _: Scalar,
+        _: Tensor,
+        _: Read,
+        _: Scalar,
+        _: Tensor,
+        _: Update,
+    ) -> cudnn::Result {
+        loop {
             std::thread::park();
-        },
-        _ => {
-            let function = Function::from_number(number).ok_or(Malformed)?;
-            let arguments = arguments.iter().copied().collect();
-            let Answer { status, results } = rules.answer(&Call { function, arguments });
-            words.push(u64::from(status.cast_unsigned()));
-            words.extend(results);
         }
     }
-    Ok(())
 }
 
 #[test]
@@ -92,8 +97,7 @@ fn worker() {
     let listener = UnixListener::bind(socket).unwrap();
     println!("listening");
     let channel = Channel::accept(listener.accept().unwrap().0).unwrap();
-    let mut rules = Rules::new(Version::V9);
-    serve(&channel, |number, arguments, words| answer(&mut rules, number, arguments, words)).unwrap();
+    serve(&channel, &mut Worker::forwarded(Version::V9, Hanging)).unwrap();
 }
 
 #[test]
@@ -102,75 +106,87 @@ fn client() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let channel = Channel::connect(UnixStream::connect(socket).unwrap()).unwrap();
     let client = Client::new(&channel);
-    client.call(ECHO, &Words::new()).unwrap();
+    client.call(SYNCHRONISE, &Words::new()).unwrap();
     println!("connected");
     loop {
-        client.send(ECHO, &Words::new()).unwrap();
+        client.send(SYNCHRONISE, &Words::new()).unwrap();
     }
 }
 
 #[test]
 fn a_worker_answers_as_the_rules_do() {
-    let worker = Worker::start();
+    let worker = Process::start();
     let channel = worker.connect();
     let client = Client::new(&channel);
     for line in include_str!("conformance/cudnn9.txt").lines().skip(1) {
         let (call, answer) = line.split_once(" = ").unwrap();
         let (call, answer): (Call, Answer) = (call.parse().unwrap(), answer.parse().unwrap());
         let words = client.call(call.function as u16, &call.arguments).unwrap();
-        assert_eq!((words[0] as u32).cast_signed(), answer.status, "{call}");
+        let status = Status::from_wire(words[0]).map_or_else(|status| status.code(Version::V9), |()| 0);
+        assert_eq!(status, answer.status, "{call}");
         assert_eq!(words[1..], answer.results[..], "{call}");
     }
 }
 
+fn tensor(client: &Client<'_>, handle: u64, n: u64) {
+    let words = |words: &[u64]| words.iter().copied().collect();
+    client.send(Function::cudnnCreateTensorDescriptor as u16, &words(&[handle])).unwrap();
+    client.send(Function::cudnnSetTensor4dDescriptor as u16, &words(&[handle, 0, 0, n, 1, 1, 1])).unwrap();
+}
+
 #[test]
 fn each_thread_gets_its_own_answers() {
-    let worker = Worker::start();
+    let worker = Process::start();
     let channel = worker.connect();
     let client = Client::new(&channel);
     std::thread::scope(|scope| {
-        for thread in 0..100 {
+        for thread in 1..=100 {
             let client = &client;
             scope.spawn(move || {
-                for i in 0..50 {
-                    let words: Words = [thread, i].into_iter().collect();
-                    client.send(ECHO, &words).unwrap();
-                    assert_eq!(client.call(ECHO, &words), Ok(words));
+                for i in 1..=50 {
+                    tensor(client, thread, thread * i);
+                    let size = Function::cudnnGetTensorSizeInBytes as u16;
+                    let answer = client.call(size, &[thread].into_iter().collect()).unwrap();
+                    assert_eq!(answer[..], [0, 4 * thread * i]);
                 }
             });
         }
     });
-    assert_eq!(client.sent().records, 10_000);
+    assert_eq!(client.sent().records, 15_000);
 }
 
 #[test]
 fn a_call_whose_worker_is_killed_fails_and_so_do_all_after_it() {
-    let mut worker = Worker::start();
+    let mut worker = Process::start();
     let channel = worker.connect();
     let client = Client::new(&channel);
-    client.call(ECHO, &Words::new()).unwrap();
+    tensor(&client, 1, 1);
+    client.call(SYNCHRONISE, &Words::new()).unwrap();
+    let hang: Words = [1, 0, 1, 0, 0, 1, 0].into_iter().collect();
     std::thread::scope(|scope| {
-        let waiting: Vec<_> = (0..80).map(|_| scope.spawn(|| client.call(HANG, &Words::new()))).collect();
+        // More than there are places for answers.
+        let waiting: Vec<_> = (0..80).map(|_| scope.spawn(|| client.call(HANG, &hang))).collect();
         worker.child.kill().unwrap();
         waiting.into_iter().for_each(|call| assert_eq!(call.join().unwrap(), Err(Gone)));
     });
-    assert_eq!(client.call(ECHO, &Words::new()), Err(Gone));
-    assert_eq!(client.send(ECHO, &Words::new()), Err(Gone));
+    assert!(!worker.child.wait().unwrap().success(), "it was killed, it did not end");
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
+    assert_eq!(client.send(SYNCHRONISE, &Words::new()), Err(Gone));
 }
 
 #[test]
 fn sends_to_a_worker_that_is_killed_fail_when_the_ring_is_full() {
-    let mut worker = Worker::start();
+    let mut worker = Process::start();
     let channel = worker.connect();
     let client = Client::new(&channel);
     worker.child.kill().unwrap();
-    while client.send(ECHO, &Words::new()).is_ok() {}
-    assert_eq!(client.call(ECHO, &Words::new()), Err(Gone));
+    while client.send(SYNCHRONISE, &Words::new()).is_ok() {}
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
 }
 
 #[test]
 fn a_worker_whose_client_is_killed_ends() {
-    let mut worker = Worker::start();
+    let mut worker = Process::start();
     let mut client = process("client", &worker.socket);
     until(&mut client, "connected");
     client.kill().unwrap();

@@ -43,7 +43,7 @@ fn answers_as_cudnn_9_does() {
 #[test]
 fn each_function_is_in_the_transcripts_with_success() {
     let lines = lines(include_str!("conformance/cudnn9.txt"));
-    for function in Function::ALL {
+    for function in Function::ALL.iter().filter(|function| !function.signature().class.computes()) {
         let mut calls = lines.iter().filter(|(call, _)| call.function == *function);
         assert!(calls.any(|(_, answer)| answer.status == 0), "{function:?}");
     }
@@ -69,10 +69,7 @@ fn every_call_and_answer_fits_into_a_record() {
     };
     for function in Function::ALL {
         let signature = function.signature();
-        assert!(
-            1 + size(signature.arguments) <= MAX_WORDS && 1 + size(signature.results) <= MAX_WORDS,
-            "{function:?}"
-        );
+        assert!(size(signature.arguments) < MAX_WORDS && size(signature.results) < MAX_WORDS, "{function:?}");
     }
 }
 
@@ -80,6 +77,7 @@ fn every_call_and_answer_fits_into_a_record() {
 fn classes_say_which_descriptors_are_written() {
     for function in Function::ALL {
         let signature = function.signature();
-        assert_eq!(signature.class == Class::Get, signature.writes().is_none(), "{function:?}");
+        let writes = matches!(signature.class, Class::Create | Class::Set | Class::Destroy);
+        assert_eq!(writes, signature.writes().is_some(), "{function:?}");
     }
 }

@@ -47,6 +47,10 @@ impl Content for Convolution {
         stride: [0; MAX],
         dilation: [0; MAX],
     };
+
+    fn is_sound(&self) -> bool {
+        (0..=MAX as i32).contains(&self.count) && self.groups > 0
+    }
 }
 
 /// `cudnnSetConvolution2dDescriptor`.

@@ -23,6 +23,10 @@ pub struct Filter {
 impl Content for Filter {
     const KIND: Kind = Kind::Filter;
     const FRESH: Self = Self { data_type: 0, format: 0, count: 0, reserved: 0, dims: [0; MAX_DIMS] };
+
+    fn is_sound(&self) -> bool {
+        (0..=MAX_DIMS as i32).contains(&self.count)
+    }
 }
 
 impl Filter {

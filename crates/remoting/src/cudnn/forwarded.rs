@@ -127,6 +127,7 @@ macro_rules! dispatch {
     };
 }
 
+/// A row that computes is [`super::backend`]'s.
 macro_rules! row {
     (create $self:ident $in:ident $out:ident () ($result:ident: $kind:ty)) => {
         $self.create::<$kind>($in.word())
@@ -149,6 +150,9 @@ macro_rules! row {
         }
         got.status
     }};
+    ($compute:ident $($rest:tt)*) => {
+        Err(Status::NotSupported)
+    };
 }
 
 cudnn_functions!(dispatch);

@@ -39,6 +39,10 @@ impl Content for Pooling {
         padding: [0; MAX],
         stride: [0; MAX],
     };
+
+    fn is_sound(&self) -> bool {
+        (0..=MAX as i32).contains(&self.count)
+    }
 }
 
 /// `cudnnSetPooling2dDescriptor`.

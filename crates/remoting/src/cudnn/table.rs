@@ -6,7 +6,7 @@ use super::dropout::Dropout;
 use super::filter::Filter;
 use super::pooling::Pooling;
 use super::tensor::Tensor;
-use crate::api::{Class, Handle, Parameter, Signature, Typed};
+use crate::api::{Class, Handle, Parameter, Read, Scalar, Signature, Typed, Update, Write};
 use crate::descriptor::Ints;
 
 /// The rows, given to the macro `$with`; [`crate::api`] says how to read them. Both versions have all of them.
@@ -101,6 +101,40 @@ macro_rules! cudnn_functions {
             get     cudnnGetDropoutDescriptor(d: Dropout, handle: Handle)
                         -> (dropout: f32, states: u64, seed: u64) = dropout::get;
             destroy cudnnDestroyDropoutDescriptor(d: Dropout);
+
+            forward  cudnnConvolutionForward(handle: Handle, alpha: Scalar, x: Tensor, x_data: Read, w: Filter,
+                        w_data: Read, conv: Convolution, algorithm: i32, workspace: Write, workspace_size: u64,
+                        beta: Scalar, y: Tensor, y_data: Update);
+            backward cudnnConvolutionBackwardData(handle: Handle, alpha: Scalar, w: Filter, w_data: Read,
+                        dy: Tensor, dy_data: Read, conv: Convolution, algorithm: i32, workspace: Write,
+                        workspace_size: u64, beta: Scalar, dx: Tensor, dx_data: Update);
+            backward cudnnConvolutionBackwardFilter(handle: Handle, alpha: Scalar, x: Tensor, x_data: Read,
+                        dy: Tensor, dy_data: Read, conv: Convolution, algorithm: i32, workspace: Write,
+                        workspace_size: u64, beta: Scalar, dw: Filter, dw_data: Update);
+            backward cudnnConvolutionBackwardBias(handle: Handle, alpha: Scalar, dy: Tensor, dy_data: Read,
+                        beta: Scalar, db: Tensor, db_data: Update);
+            forward  cudnnActivationForward(handle: Handle, a: Activation, alpha: Scalar, x: Tensor, x_data: Read,
+                        beta: Scalar, y: Tensor, y_data: Update);
+            backward cudnnActivationBackward(handle: Handle, a: Activation, alpha: Scalar, y: Tensor,
+                        y_data: Read, dy: Tensor, dy_data: Read, x: Tensor, x_data: Read, beta: Scalar,
+                        dx: Tensor, dx_data: Update);
+            forward  cudnnPoolingForward(handle: Handle, pool: Pooling, alpha: Scalar, x: Tensor, x_data: Read,
+                        beta: Scalar, y: Tensor, y_data: Update);
+            backward cudnnPoolingBackward(handle: Handle, pool: Pooling, alpha: Scalar, y: Tensor, y_data: Read,
+                        dy: Tensor, dy_data: Read, x: Tensor, x_data: Read, beta: Scalar, dx: Tensor,
+                        dx_data: Update);
+            forward  cudnnSoftmaxForward(handle: Handle, algorithm: i32, mode: i32, alpha: Scalar, x: Tensor,
+                        x_data: Read, beta: Scalar, y: Tensor, y_data: Update);
+            backward cudnnSoftmaxBackward(handle: Handle, algorithm: i32, mode: i32, alpha: Scalar, y: Tensor,
+                        y_data: Read, dy: Tensor, dy_data: Read, beta: Scalar, dx: Tensor, dx_data: Update);
+            forward  cudnnDropoutForward(handle: Handle, d: Dropout, x: Tensor, x_data: Read, y: Tensor,
+                        y_data: Write, reserve: Write, reserve_size: u64);
+            backward cudnnDropoutBackward(handle: Handle, d: Dropout, dy: Tensor, dy_data: Read, dx: Tensor,
+                        dx_data: Write, reserve: Read, reserve_size: u64);
+            compute  cudnnAddTensor(handle: Handle, alpha: Scalar, a: Tensor, a_data: Read, beta: Scalar,
+                        c: Tensor, c_data: Update);
+            compute  cudnnTransformTensor(handle: Handle, alpha: Scalar, x: Tensor, x_data: Read, beta: Scalar,
+                        y: Tensor, y_data: Update);
         }
     };
 }
@@ -143,6 +177,15 @@ macro_rules! class {
     };
     (destroy) => {
         Class::Destroy
+    };
+    (forward) => {
+        Class::Forward
+    };
+    (backward) => {
+        Class::Backward
+    };
+    (compute) => {
+        Class::Compute
     };
 }
 

@@ -35,6 +35,10 @@ impl Content for Tensor {
         strides: [0; MAX_DIMS],
         extent: 0,
     };
+
+    fn is_sound(&self) -> bool {
+        (0..=MAX_DIMS as i32).contains(&self.count)
+    }
 }
 
 impl Tensor {

@@ -130,6 +130,7 @@ impl Calls {
         let function = loop {
             let function = self.pick(Function::ALL);
             match function.signature().class {
+                class if class.computes() => {}
                 Class::Create => {}
                 // Rarely: else most calls would be on fresh ones.
                 Class::Destroy if !self.one_in(10) => {}
@@ -186,6 +187,9 @@ impl Calls {
                 }
                 Type::Ints => self.ints(parameter, count).put(&mut words),
                 Type::U64 => words.push(self.below(1 << 20) << 8),
+                Type::Scalar | Type::Read | Type::Write | Type::Update => {
+                    unreachable!("of no descriptor call")
+                }
                 Type::F32 => self.pick(&[0.0_f32, 0.5, 1.0, 2.0, -1.0, f32::NAN]).put(&mut words),
                 Type::F64 => {
                     self.pick(&[0.0_f64, 0.5, 1.0, 6.0, -1.0, f64::NAN, f64::INFINITY]).put(&mut words)

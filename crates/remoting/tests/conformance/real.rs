@@ -68,6 +68,9 @@ impl Real {
                 }
                 // All 64 bits of the register, with the sign, as some compilers do it.
                 Type::I32 => integers.push(i64::from(i32::read(&mut reader)).cast_unsigned()),
+                Type::Scalar | Type::Read | Type::Write | Type::Update => {
+                    unreachable!("of no descriptor call")
+                }
                 Type::U64 => integers.push(reader.word()),
                 Type::F32 => float = f64::from_bits(reader.word()),
                 Type::F64 => float = f64::from_bits(reader.word()),

@@ -1,0 +1,71 @@
+//! Which computes have worked before. Touches nothing.
+//!
+//! The first time that a function computes with certain contents and numbers, the client waits for its status, since
+//! programs try something else where it is not supported; that is warm-up (B4). What has worked once is not waited
+//! for again.
+
+use std::collections::HashSet;
+
+use crate::api::{Parameter, Type};
+use crate::wire::Words;
+
+/// How many are remembered; then it begins anew, and some wait once more.
+const MOST: usize = 1 << 16;
+
+/// The computes of a process that have worked.
+#[derive(Debug, Default)]
+pub struct Memo {
+    worked: HashSet<Words>,
+}
+
+/// What a compute's success depends on: function, contents, and numbers such as the algorithm; not data, nor factors.
+#[must_use]
+pub fn key(function: u16, parameters: &[Parameter], arguments: &Words) -> Words {
+    let depends = |r#type| matches!(r#type, Type::I32 | Type::U64 | Type::Descriptor(_));
+    let words = parameters.iter().zip(arguments).filter(|(parameter, _)| depends(parameter.r#type));
+    [u64::from(function)].into_iter().chain(words.map(|(_, word)| *word)).collect()
+}
+
+impl Memo {
+    /// Has it worked?
+    #[must_use]
+    pub fn knows(&self, key: &Words) -> bool {
+        self.worked.contains(key)
+    }
+
+    /// It has.
+    pub fn learn(&mut self, key: Words) {
+        if self.worked.len() == MOST {
+            self.worked.clear();
+        }
+        self.worked.insert(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cudnn::table::Function;
+
+    #[test]
+    fn success_depends_on_contents_and_algorithm_but_not_on_data() {
+        let function = Function::cudnnConvolutionForward;
+        let key = |changed: Option<usize>| {
+            let arguments = (0..13).map(|i| if changed == Some(i) { 100 } else { i as u64 }).collect();
+            super::key(function as u16, function.signature().arguments, &arguments)
+        };
+        let names = function.signature().arguments.iter().map(|parameter| parameter.name);
+        let matter: Vec<&str> =
+            names.enumerate().filter(|(i, _)| key(Some(*i)) != key(None)).map(|(_, name)| name).collect();
+        assert_eq!(matter, ["x", "w", "conv", "algorithm", "workspace_size", "y"]);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut memo = Memo::default();
+        for i in 0..MOST as u64 + 10 {
+            memo.learn([i].into_iter().collect());
+        }
+        assert!(memo.worked.len() <= MOST && memo.knows(&[MOST as u64 + 9].into_iter().collect()));
+    }
+}
