@@ -1,0 +1,12 @@
+//! The library behind the facades in a container: one C function for each API function that is served, and all state
+//! of the process. How calls are answered is in [`vgpu_remoting`]; here are C's types, and what a process is: its
+//! threads, its children, its log.
+//!
+//! A facade's function jumps to the one here that has its name after `vgpu_`, the library's name and its version. No
+//! panic gets out of one.
+
+mod arguments;
+mod cudnn;
+mod process;
+mod sys;
+mod unserved;
