@@ -2,7 +2,8 @@
 # breaks all that it does; each installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual),
 # `make uninstall` takes them away.
-.PHONY: bench crash demo install lint test uninstall
+# `make conformance` compares descriptor rules with the real cuDNN, which it downloads.
+.PHONY: bench conformance crash demo install lint test uninstall
 
 PREFIX = /usr
 DESTDIR =
@@ -38,6 +39,9 @@ lint:
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
 	grep -rlE '^#!/bin/(ba)?sh' --exclude-dir=target --exclude-dir=.git . | xargs shellcheck
 
+# All orders of what two sides do with shared memory, as far as that ends in seconds.
+LOOM = RUSTFLAGS='--cfg loom' cargo test -p vgpu-remoting --lib --locked --target-dir target/loom loom_tests
+
 # Tests that need root are marked as ignored with the reason: root runs them all, others see which were left out.
 # The test double of the driver's library is a shared object, which `cargo test` alone would not build.
 ifeq ($(shell id -u),0)
@@ -45,13 +49,19 @@ test:
 	tests/setup.sh test
 	cargo build --workspace --locked
 	cargo test --workspace --locked -- --include-ignored
+	$(LOOM)
 else
 test:
 	cargo build --workspace --locked
 	cargo test --workspace --locked
+	$(LOOM)
 	@echo 'Left out, because they need root:'
 	@cargo test --workspace --locked --quiet -- --ignored --list --format terse 2>/dev/null | grep ': test$$'
 endif
+
+# Not in CI, which has a transcript of the real answers instead.
+conformance:
+	crates/remoting/tests/conformance.sh
 
 # All that can go wrong with a hook's system calls, where `make test` takes a sample. Wants root and a quarter of an
 # hour; VGPU_SEED chooses the sample again that a test said it had.

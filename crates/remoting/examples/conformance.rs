@@ -1,6 +1,6 @@
-//! Compares the rules with a real cuDNN: `conformance LIBRARY CALLS SEED`. Random calls go to both; the first
-//! difference ends it, with all calls before it on the descriptors concerned. With `record` after them, it prints
-//! the calls and the library's answers, for `tests/transcript.rs`.
+//! Compares the rules with a real cuDNN: `conformance LIBRARY CALLS SEED compare`. Random calls go to both; the first
+//! difference ends it, with the calls before it that wrote to the same descriptor. With `wrong` instead one rule is,
+//! and it must end so. With `record` it prints the calls and the library's answers, for `tests/transcript.rs`.
 
 #[path = "../tests/conformance/mod.rs"]
 mod conformance;
@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use conformance::{Answer, Call, Calls, Rules};
 use real::Real;
 use vgpu_remoting::cudnn::Version;
+use vgpu_remoting::cudnn::table::Function;
 
 fn main() -> ExitCode {
     match run() {
@@ -28,17 +29,17 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [library, calls, seed, rest @ ..] = &arguments[..] else {
-        return Err("usage: conformance LIBRARY CALLS SEED [record]".into());
+    let [library, calls, seed, what] = &arguments[..] else {
+        return Err("usage: conformance LIBRARY CALLS SEED compare|wrong|record".into());
     };
     let (calls, seed) = (calls.parse()?, seed.parse()?);
     let mut real = Real::load(Path::new(library))?;
     let version = if real.version() < 9000 { Version::V8 } else { Version::V9 };
-    if rest.iter().any(|argument| argument == "record") {
+    if what == "record" {
         record(&mut real, version, calls, seed);
         return Ok(());
     }
-    let failed = compare(&mut real, version, calls, seed)?;
+    let failed = compare(&mut real, version, calls, seed, what == "wrong")?;
     println!("cuDNN {}: {calls} calls, of which {failed} fail, all answered alike", real.version());
     Ok(())
 }
@@ -55,7 +56,7 @@ fn record(real: &mut Real, version: Version, calls: usize, seed: u64) {
     }
 }
 
-fn compare(real: &mut Real, version: Version, calls: usize, seed: u64) -> Result<usize, String> {
+fn compare(real: &mut Real, version: Version, calls: usize, seed: u64, wrong: bool) -> Result<usize, String> {
     let mut rules = Rules::new(version);
     let mut random = Calls::new(version, seed);
     let mut history: Vec<(Call, Answer)> = Vec::new();
@@ -63,6 +64,12 @@ fn compare(real: &mut Real, version: Version, calls: usize, seed: u64) -> Result
     for _ in 0..calls {
         let call = random.next_call();
         let (wanted, got) = (real.answer(&call), rules.answer(&call));
+        if wrong && call.function == Function::cudnnSetConvolution2dDescriptor {
+            // As if it were a whole set.
+            let groups = Function::cudnnSetConvolutionGroupCount;
+            let arguments = [call.arguments[0], 1].into_iter().collect();
+            rules.answer(&Call { function: groups, arguments });
+        }
         failed += usize::from(wanted.status != 0);
         if wanted != got {
             return Err(difference(&history, &call, &wanted, &got));

@@ -27,8 +27,7 @@ pub enum Class {
     Get,
     /// Ends a descriptor: answered in the container.
     Destroy,
-    /// Computes a layer's output: sent to the worker, with the ids of its descriptors' contents. The last pointer to
-    /// device memory that it writes is the output's.
+    /// Computes a layer's output: sent to the worker, with the ids of its descriptors' contents.
     Forward,
     /// Computes a gradient: sent likewise.
     Backward,
@@ -178,6 +177,26 @@ impl Signature {
             Class::Set | Class::Destroy => self.arguments.first().and_then(descriptor),
             Class::Get | Class::Forward | Class::Backward | Class::Compute => None,
         }
+    }
+}
+
+impl Signature {
+    /// Where a compute with these words writes its output.
+    #[must_use]
+    pub fn output(&self, words: &[u64]) -> Option<u64> {
+        // What is blended is the output; else the first that is written, before any scratch space.
+        let mut blended = self.pointers(words, Type::Update);
+        blended.next_back().or_else(|| self.pointers(words, Type::Write).next())
+    }
+
+    /// What a compute with these words reads.
+    pub fn inputs(&self, words: &[u64]) -> impl Iterator<Item = u64> {
+        self.pointers(words, Type::Read)
+    }
+
+    fn pointers(&self, words: &[u64], of: Type) -> impl DoubleEndedIterator<Item = u64> {
+        let parameters = self.arguments.iter().zip(words);
+        parameters.filter(move |(parameter, _)| parameter.r#type == of).map(|(_, word)| *word)
     }
 }
 

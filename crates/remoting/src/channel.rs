@@ -153,8 +153,7 @@ impl<'a> Client<'a> {
     /// # Errors
     /// `Gone`, then and ever after, where the worker is not there.
     pub fn send(&self, function: u16, arguments: &Words) -> Result<(), Gone> {
-        let mut sending = self.lock();
-        self.put(&mut sending, Head { function, place: None }, arguments)
+        self.send_if(|| true, function, arguments).unwrap_or(Ok(()))
     }
 
     /// Sends a call and waits for its answer.
@@ -162,23 +161,73 @@ impl<'a> Client<'a> {
     /// # Errors
     /// As [`Client::send`]; within a second of the worker's death.
     pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Gone> {
-        let answers = self.channel.answers();
+        self.call_if(|| true, function, arguments).unwrap_or(Err(Gone))
+    }
+
+    /// As [`Client::send`], if what is sent is still right when the lock is held; else none.
+    pub fn send_if(
+        &self,
+        right: impl FnOnce() -> bool,
+        function: u16,
+        arguments: &Words,
+    ) -> Option<Result<(), Gone>> {
         let mut sending = self.lock();
-        let place = loop {
-            match sending.free.take(answers) {
-                Some(place) => break place,
-                None => sending = self.freed.wait(sending).unwrap_or_else(PoisonError::into_inner),
-            }
-        };
+        right().then(|| self.put(&mut sending, Head { function, place: None }, arguments))
+    }
+
+    /// As [`Client::call`], if what is sent is still right when the lock is held; else none.
+    pub fn call_if(
+        &self,
+        right: impl FnOnce() -> bool,
+        function: u16,
+        arguments: &Words,
+    ) -> Option<Result<Words, Gone>> {
+        let (mut sending, place) = self.lock_with_place();
+        if !right() {
+            self.give(&mut sending, place);
+            return None;
+        }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
         sending.ring.flush();
         drop(sending);
-        let answer = sent.and_then(|()| reply::wait(answers, place, &self.spin, || self.channel.there()));
+        let answer = sent.and_then(|()| self.wait(place));
+        self.give(&mut self.lock(), place);
+        Some(answer)
+    }
+
+    /// Sends a call, waits for its answer, and does `then` before anybody sends anything more.
+    ///
+    /// # Errors
+    /// As [`Client::call`].
+    pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Gone> {
+        let (mut sending, place) = self.lock_with_place();
+        let sent = self.put(&mut sending, Head { function, place: Some(place) }, &Words::new());
+        sending.ring.flush();
+        let answer = sent.and_then(|()| self.wait(place));
+        self.give(&mut sending, place);
+        answer.map(|_| then())
+    }
+
+    fn lock_with_place(&self) -> (MutexGuard<'_, Sending<'a>>, u8) {
+        let mut sending = self.lock();
+        loop {
+            match sending.free.take(self.channel.answers()) {
+                Some(place) => return (sending, place),
+                None => sending = self.freed.wait(sending).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn wait(&self, place: u8) -> Result<Words, Gone> {
+        let answer = reply::wait(self.channel.answers(), place, &self.spin, || self.channel.there());
         self.gone.fetch_or(answer.is_err(), Ordering::Relaxed);
-        // Also that of a call that failed: others wait for one, and are to fail too.
-        self.lock().free.give(place);
-        self.freed.notify_one();
         answer
+    }
+
+    /// Also after a call that failed: others wait for a place, and are to fail too.
+    fn give(&self, sending: &mut Sending<'_>, place: u8) {
+        sending.free.give(place);
+        self.freed.notify_one();
     }
 
     /// What was sent so far.

@@ -13,6 +13,8 @@ pub mod reply;
 #[cfg(not(loom))]
 pub mod reuse;
 pub mod ring;
+#[cfg(not(loom))]
+pub mod session;
 pub mod slots;
 pub mod sync;
 #[cfg(not(loom))]

@@ -30,7 +30,7 @@ const SOCKET: &str = "VGPU_TEST_SOCKET";
 /// This test as another process.
 fn process(test: &str, socket: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(SOCKET, socket)
         .stdout(Stdio::piped())
         .spawn()
@@ -53,7 +53,7 @@ impl Process {
     fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
-        let mut child = process("worker", &socket);
+        let mut child = process("worker_process", &socket);
         until(&mut child, "listening");
         Self { child, _directory: directory, socket }
     }
@@ -90,9 +90,9 @@ impl Backend for Hanging {
     }
 }
 
+/// Not a test: the worker of the others, in a process of its own.
 #[test]
-#[ignore = "the worker of the other tests, a process of its own"]
-fn worker() {
+fn worker_process() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let listener = UnixListener::bind(socket).unwrap();
     println!("listening");
@@ -100,9 +100,9 @@ fn worker() {
     serve(&channel, &mut Worker::forwarded(Version::V9, Hanging)).unwrap();
 }
 
+/// Not a test: a client of the others, in a process of its own.
 #[test]
-#[ignore = "a client of the other tests, a process of its own"]
-fn client() {
+fn client_process() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let channel = Channel::connect(UnixStream::connect(socket).unwrap()).unwrap();
     let client = Client::new(&channel);
@@ -187,7 +187,7 @@ fn sends_to_a_worker_that_is_killed_fail_when_the_ring_is_full() {
 #[test]
 fn a_worker_whose_client_is_killed_ends() {
     let mut worker = Process::start();
-    let mut client = process("client", &worker.socket);
+    let mut client = process("client_process", &worker.socket);
     until(&mut client, "connected");
     client.kill().unwrap();
     client.wait().unwrap();

@@ -1,0 +1,398 @@
+//! A client process's calls, from descriptors to records: all that a C function of the client has left to do is to read
+//! its arguments and to write its results. Touches nothing else than the channel.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::api::{Class, Handle, Read, Scalar, Update, Write};
+use crate::channel::Client;
+use crate::contents::Id;
+use crate::cudnn::activation::Activation;
+use crate::cudnn::convolution::Convolution;
+use crate::cudnn::dropout::Dropout;
+use crate::cudnn::filter::Filter;
+use crate::cudnn::pooling::Pooling;
+use crate::cudnn::table::Function;
+use crate::cudnn::tensor::Tensor;
+use crate::cudnn::{self, Got, Status, Version, activation, convolution, dropout, filter, pooling, tensor};
+use crate::cudnn_functions;
+use crate::descriptor::{Content, Ints};
+use crate::memo::{self, Memo};
+use crate::reuse::{Reuse, Thread, Unresolved};
+use crate::ring::Gone;
+use crate::wire::{Value, Words};
+use crate::worker::SYNCHRONISE;
+
+/// What happens with descriptor calls. They are answered by the same rules in each case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// They are answered here, and nothing is sent.
+    Reuse,
+    /// They are sent to the worker too (`VGPU_REUSE=off`).
+    Forward,
+    /// And waited for (`VGPU_REUSE=off,waiting`), as the systems before this one do.
+    ForwardAndWait,
+}
+
+/// The calls of a process.
+#[derive(Debug)]
+pub struct Session<'a> {
+    mode: Mode,
+    reuse: Reuse<'a>,
+    client: Client<'a>,
+    memo: Mutex<Memo>,
+}
+
+/// Why a compute was not sent.
+#[derive(Debug)]
+pub enum Unsent {
+    /// A descriptor has no id.
+    Unresolved(Unresolved),
+    /// An argument is wrong.
+    Status(Status),
+}
+
+impl From<Status> for Unsent {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// A parameter of a row: as a program passes it, and what becomes of that.
+pub trait Parameter: Sized {
+    /// Of a descriptor the handle.
+    type Passed: Clone;
+    /// What a rule is given.
+    ///
+    /// # Errors
+    /// `BadParam` where it is nothing that a rule could be given.
+    fn get(passed: Self::Passed, session: &Session<'_>, version: Version) -> cudnn::Result<Self>;
+    /// What is sent of it with a descriptor call.
+    fn put(passed: Self::Passed, words: &mut Words);
+    /// What is sent of it with a compute.
+    ///
+    /// # Errors
+    /// See [`Unsent`].
+    #[inline]
+    fn send(
+        passed: Self::Passed,
+        _: (&Session<'_>, Version, &mut Thread),
+        words: &mut Words,
+    ) -> Result<(), Unsent> {
+        Self::put(passed, words);
+        Ok(())
+    }
+}
+
+impl<C: Content> Parameter for C {
+    type Passed = usize;
+
+    #[inline]
+    fn get(handle: usize, session: &Session<'_>, version: Version) -> cudnn::Result<Self> {
+        session.reuse.get(version, handle)
+    }
+
+    fn put(handle: usize, words: &mut Words) {
+        words.push(handle as u64);
+    }
+
+    #[inline]
+    fn send(
+        handle: usize,
+        (session, version, thread): (&Session<'_>, Version, &mut Thread),
+        words: &mut Words,
+    ) -> Result<(), Unsent> {
+        if session.mode == Mode::Reuse {
+            let Id(id) = session.reuse.id::<C>(thread, version, handle).map_err(Unsent::Unresolved)?;
+            words.push(id);
+        } else {
+            session.reuse.get::<C>(version, handle)?;
+            words.push(handle as u64);
+        }
+        Ok(())
+    }
+}
+
+impl<C: Content> Parameter for Option<C> {
+    type Passed = usize;
+
+    #[inline]
+    fn get(handle: usize, session: &Session<'_>, version: Version) -> cudnn::Result<Self> {
+        if handle == 0 { Ok(None) } else { session.reuse.get(version, handle).map(Some) }
+    }
+
+    fn put(handle: usize, words: &mut Words) {
+        words.push(handle as u64);
+    }
+}
+
+macro_rules! parameter {
+    ($($type:ty: |$value:ident, $words:ident| $put:expr;)*) => {
+        $(impl Parameter for $type {
+            type Passed = Self;
+
+            #[inline]
+            fn get(passed: Self, _: &Session<'_>, _: Version) -> cudnn::Result<Self> {
+                Ok(passed)
+            }
+
+            #[inline]
+            fn put($value: Self, $words: &mut Words) {
+                $put;
+            }
+        })*
+    };
+}
+
+parameter! {
+    i32: |value, words| Value::put(&value, words);
+    u64: |value, words| Value::put(&value, words);
+    f32: |value, words| Value::put(&value, words);
+    f64: |value, words| Value::put(&value, words);
+    Scalar: |value, words| Value::put(&value.0, words);
+    Read: |value, words| words.push(value.0);
+    Write: |value, words| words.push(value.0);
+    Update: |value, words| words.push(value.0);
+}
+
+impl Parameter for Handle {
+    type Passed = Self;
+
+    fn get(passed: Self, _: &Session<'_>, _: Version) -> cudnn::Result<Self> {
+        if passed.0 == 0 { Err(Status::BadParam) } else { Ok(passed) }
+    }
+
+    fn put(passed: Self, words: &mut Words) {
+        words.push(passed.0);
+    }
+
+    fn send(
+        passed: Self,
+        (session, version, _): (&Session<'_>, Version, &mut Thread),
+        words: &mut Words,
+    ) -> Result<(), Unsent> {
+        Self::put(Self::get(passed, session, version)?, words);
+        Ok(())
+    }
+}
+
+impl Parameter for Ints {
+    type Passed = Self;
+
+    fn get(passed: Self, _: &Session<'_>, _: Version) -> cudnn::Result<Self> {
+        Ok(passed)
+    }
+
+    fn put(passed: Self, words: &mut Words) {
+        Value::put(&passed, words);
+    }
+}
+
+impl<'a> Session<'a> {
+    /// The calls of a process, in this mode.
+    #[must_use]
+    pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
+        Self { mode, reuse, client, memo: Mutex::default() }
+    }
+
+    /// What a thread needs for its calls.
+    pub fn enter(&self) -> Thread {
+        self.reuse.enter()
+    }
+
+    /// Takes back what a thread had that ends.
+    pub fn leave(&self, thread: Thread) {
+        self.reuse.leave(thread);
+    }
+
+    /// Descriptors, and how they were found.
+    #[must_use]
+    pub fn reuse(&self) -> &Reuse<'a> {
+        &self.reuse
+    }
+
+    /// The way to the worker, and what was sent.
+    #[must_use]
+    pub fn client(&self) -> &Client<'a> {
+        &self.client
+    }
+
+    /// Waits until all that was sent is done.
+    ///
+    /// # Errors
+    /// Of a compute that nobody waited for; `ExecutionFailed` where the worker is gone.
+    pub fn synchronise(&self) -> cudnn::Result {
+        answer(self.client.call(SYNCHRONISE, &Words::new()))
+    }
+
+    #[inline]
+    fn forward(&self, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
+        if self.mode == Mode::Reuse { Ok(()) } else { self.forward_it(function, put) }
+    }
+
+    /// The answer is known already, and is the same.
+    #[cold]
+    fn forward_it(&self, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
+        let mut words = Words::new();
+        put(&mut words);
+        let sent = match self.mode {
+            Mode::ForwardAndWait => self.client.call(function as u16, &words).map(|_| ()),
+            _ => self.client.send(function as u16, &words),
+        };
+        sent.map_err(|Gone| Status::ExecutionFailed)
+    }
+
+    /// Sends a compute, whose words `build` makes. It is waited for if it is the first of its like.
+    fn compute(
+        &self,
+        thread: &mut Thread,
+        function: Function,
+        mut build: impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
+    ) -> cudnn::Result {
+        loop {
+            let mut words = Words::new();
+            match build(thread, &mut words) {
+                Ok(()) => {}
+                Err(Unsent::Status(status)) => return Err(status),
+                Err(Unsent::Unresolved(Unresolved::NoSuch)) => return Err(Status::BadParam),
+                Err(Unsent::Unresolved(Unresolved::Full)) => {
+                    self.renew()?;
+                    continue;
+                }
+            }
+            if let Some(result) = self.send(function, &words) {
+                self.watch(function, &words, thread);
+                return result;
+            }
+        }
+    }
+
+    /// None where an epoch has ended since the ids were found.
+    fn send(&self, function: Function, words: &Words) -> Option<cudnn::Result> {
+        let signature = function.signature();
+        let key = memo::key(function as u16, signature.arguments, words);
+        let current = || {
+            let parameters = signature.arguments.iter().zip(words);
+            let mut ids = parameters
+                .filter(|(parameter, _)| matches!(parameter.r#type, crate::api::Type::Descriptor(_)));
+            self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)))
+        };
+        // Not in the condition of an `if`: the lock would be held until its end.
+        let known = self.memo().knows(&key);
+        if known {
+            let sent = self.client.send_if(current, function as u16, words)?;
+            return Some(sent.map_err(|Gone| Status::ExecutionFailed));
+        }
+        let result = answer(self.client.call_if(current, function as u16, words)?);
+        if result.is_ok() {
+            self.memo().learn(key);
+        }
+        Some(result)
+    }
+
+    /// Tells the predictor what was sent.
+    fn watch(&self, function: Function, words: &Words, thread: &mut Thread) {
+        let signature = function.signature();
+        match signature.class {
+            Class::Forward => signature.output(words).into_iter().for_each(|y| self.reuse.forward(thread, y)),
+            Class::Backward => {
+                let inputs: Words = signature.inputs(words).collect();
+                self.reuse.backward(thread, &inputs);
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes room for contents. Another thread may have done so before.
+    fn renew(&self) -> cudnn::Result {
+        let renewed = self.client.quiesce(SYNCHRONISE, || self.reuse.next_epoch());
+        renewed.map_err(|Gone| Status::ExecutionFailed)
+    }
+
+    fn memo(&self) -> std::sync::MutexGuard<'_, Memo> {
+        self.memo.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+macro_rules! calls {
+    ($($class:ident $name:ident ($($argument:ident: $type:ty),*) $(-> ($($result:ident: $of:ty),*))?
+        $(= $rule:path)?;)*) => {
+        $(call!($class $name ($($argument: $type),*) ($($($result: $of),*)?) $($rule)?);)*
+    };
+}
+
+macro_rules! call {
+    (create $name:ident () ($result:ident: $kind:ty)) => {
+        call! { @ $name (thread, version) -> cudnn::Result<usize> = |session| {
+            let handle = session.reuse.create::<$kind>(thread, version)?;
+            session.forward(Function::$name, |words| words.push(handle as u64))?;
+            Ok(handle)
+        } }
+    };
+    (destroy $name:ident ($handle:ident: $kind:ty) ()) => {
+        call! { @ $name (thread, version, $handle: usize) -> cudnn::Result = |session| {
+            session.reuse.destroy::<$kind>(thread, version, $handle)?;
+            session.forward(Function::$name, |words| words.push($handle as u64))
+        } }
+    };
+    (set $name:ident ($handle:ident: $kind:ty $(, $argument:ident: $type:ty)*) () $rule:path) => {
+        call! { @ $name (thread, version, $handle: usize $(, $argument: <$type as Parameter>::Passed)*)
+            -> cudnn::Result = |session| {
+            session.forward(Function::$name, |words| {
+                words.push($handle as u64);
+                $(<$type as Parameter>::put($argument.clone(), words);)*
+            })?;
+            $(let $argument = <$type as Parameter>::get($argument, session, version)?;)*
+            session.reuse.change(version, $handle, |version, content: &mut $kind| {
+                $rule(version, content $(, $argument)*)
+            })
+        } }
+    };
+    (get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*) $rule:path) => {
+        call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
+            -> Got<($($of,)*)> = |session| {
+            let sent = session.forward(Function::$name, |words| {
+                $(<$type as Parameter>::put($argument.clone(), words);)*
+            });
+            if let Err(status) = sent {
+                return Err(status).into();
+            }
+            $(let $argument = match <$type as Parameter>::get($argument, session, version) {
+                Ok(value) => value,
+                Err(status) => return Err(status).into(),
+            };)*
+            $rule(version $(, $argument)*).into()
+        } }
+    };
+    ($compute:ident $name:ident ($($argument:ident: $type:ty),*) ()) => {
+        call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*) -> cudnn::Result = |session| {
+            session.compute(thread, Function::$name, |thread, words| {
+                $(<$type as Parameter>::send($argument.clone(), (session, version, &mut *thread), words)?;)*
+                Ok(())
+            })
+        } }
+    };
+    (@ $name:ident ($thread:ident, $version:ident $(, $argument:ident: $type:ty)*) -> $answer:ty
+        = |$session:ident| $body:block) => {
+        impl Session<'_> {
+            #[doc = concat!("`", stringify!($name), "`, of descriptors by their handles.")]
+            ///
+            /// # Errors
+            /// What the library says.
+            #[allow(non_snake_case, unused_variables, clippy::clone_on_copy, clippy::useless_conversion,
+                clippy::too_many_arguments, reason = "made of the table")]
+            pub fn $name(&self, $thread: &mut Thread, $version: Version $(, $argument: $type)*) -> $answer {
+                let $session = self;
+                $body
+            }
+        }
+    };
+}
+
+cudnn_functions!(calls);
+
+fn answer(called: Result<Words, Gone>) -> cudnn::Result {
+    match called {
+        Ok(words) => Status::from_wire(words.first().copied().unwrap_or_default()),
+        Err(Gone) => Err(Status::ExecutionFailed),
+    }
+}

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Asks the real cuDNN 8.9.7 and 9.1.0, from PyPI, and the rules a million random calls each, and compares the answers;
+# then the same with a rule that is wrong, which must be found out. No GPU is needed. Wants python3 with pip, 4 GB of
+# disk in target/, and NVIDIA's terms, under which the libraries come, to be agreeable to you: they are not kept elsewhere.
+set -eu
+cd "$(dirname "$0")/../../.."
+calls=${1:-1000000}
+seed=${2:-$(date +%s)}
+
+fetch() {
+	directory=target/cudnn/$1
+	[ -e "$directory/fetched" ] && return
+	mkdir -p "$directory"
+	python3 -m pip download --quiet --no-deps --dest "$directory" "nvidia-cudnn-cu12==$1"
+	python3 -m zipfile -e "$directory"/*.whl "$directory"
+	rm "$directory"/*.whl
+	touch "$directory/fetched"
+}
+
+compare() {
+	target/debug/examples/conformance "target/cudnn/$1/nvidia/cudnn/lib/libcudnn.so.$2" "$calls" "$seed" "$3"
+}
+
+fetch 8.9.7.29
+fetch 9.1.0.70
+echo "seed $seed"
+cargo build --locked --quiet -p vgpu-remoting --example conformance
+compare 8.9.7.29 8 compare
+compare 9.1.0.70 9 compare
+if compare 8.9.7.29 8 wrong >/dev/null 2>&1; then
+	echo "a wrong rule was not found out" >&2
+	exit 1
+fi
+echo "a wrong rule is found out"
