@@ -10,3 +10,9 @@ mod cudnn;
 mod process;
 mod sys;
 mod unserved;
+
+/// Tells whoever wonders why a program does without its GPU: on stderr, since a container has no other place of ours.
+fn log(line: &str) {
+    // A program may have closed it.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("vgpu: {line}\n").as_bytes());
+}

@@ -1,17 +1,24 @@
 //! What there is once in a process, and once in each of its threads.
 
 use std::cell::RefCell;
+use std::env;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use vgpu_remoting::contents;
+use vgpu_remoting::channel::{Channel, Client};
+use vgpu_remoting::cudnn::{Result, Status};
 use vgpu_remoting::reuse::{Reuse, Thread};
+use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
-use zerocopy::FromZeros;
 
-use crate::sys;
+use crate::{log, sys};
 
-static DESCRIPTORS: OnceLock<Reuse<'static>> = OnceLock::new();
+/// Where a container's worker listens, without `VGPU_WORKER`.
+const SOCKET: &str = "/dev/vgpu/worker";
+
+static SESSION: OnceLock<Session<'static>> = OnceLock::new();
 
 /// Is this a child of a process that had begun?
 static FORKED: AtomicBool = AtomicBool::new(false);
@@ -20,39 +27,64 @@ thread_local! {
     static THREAD: RefCell<Entered> = RefCell::new(Entered::new());
 }
 
-/// The descriptors of this process.
+/// Makes a call of this process's, with what the thread keeps for itself.
+///
+/// # Errors
+/// The call's. `NotInitialized` in a child of a process that had begun: it may find its parent's locks held by threads
+/// that it does not have, and its worker is its parent's. So nothing of it is touched.
 #[inline]
-pub fn descriptors() -> &'static Reuse<'static> {
-    DESCRIPTORS.get_or_init(begin)
+pub fn call<T>(call: impl FnOnce(&Session<'static>, &mut Thread) -> Result<T>) -> Result<T> {
+    if is_forked() {
+        return Err(Status::NotInitialized);
+    }
+    let mut call = Some(call);
+    let mut make = |entered: &mut Entered| Some(call.take()?(session(), entered.0.as_mut()?));
+    let made = THREAD.try_with(|entered| make(&mut *entered.try_borrow_mut().ok()?));
+    // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
+    made.ok().flatten().or_else(|| make(&mut Entered::new())).unwrap_or(Err(Status::InternalError))
 }
 
-#[cold]
-fn begin() -> Reuse<'static> {
-    sys::in_forked_children(forked_child);
-    let words = contents::words(contents::CAPACITY);
-    let table = <[AtomicU64]>::new_box_zeroed_with_elems(words).expect("address space for contents");
-    Reuse::new(MAX_SLOTS, Box::leak(table))
+/// Is this a child of a process that had begun?
+#[inline]
+pub fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
 }
 
 extern "C" fn forked_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Is this a child of a process that had begun? It has its parent's descriptors, but may find its parent's locks held
-/// by threads that it does not have, and its worker is its parent's: nothing begins in it any more.
 #[inline]
-pub fn is_forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
+fn session() -> &'static Session<'static> {
+    SESSION.get_or_init(begin)
 }
 
-/// Calls `with` with what this thread keeps for itself.
-#[inline]
-pub fn with_thread<T>(with: impl FnOnce(&mut Thread) -> T) -> T {
-    let mut with = Some(with);
-    let mut call = |entered: &mut Entered| Some(with.take()?(entered.0.as_mut()?));
-    let done = THREAD.try_with(|entered| call(&mut *entered.try_borrow_mut().ok()?));
-    // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
-    done.ok().flatten().or_else(|| call(&mut Entered::new())).expect("not called yet")
+#[cold]
+fn begin() -> Session<'static> {
+    sys::in_forked_children(forked_child);
+    let mode = match env::var("VGPU_REUSE").as_deref() {
+        Ok("off") => Mode::Forward,
+        Ok("off,waiting") => Mode::ForwardAndWait,
+        _ => Mode::Reuse,
+    };
+    let channel: &Channel = Box::leak(Box::new(channel()));
+    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents()), Client::new(channel))
+}
+
+/// To the container's worker. Without one, descriptors are as they are, and what would be sent fails.
+fn channel() -> Channel {
+    let socket = env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into());
+    UnixStream::connect(&socket).and_then(Channel::connect).unwrap_or_else(|error| {
+        log(&format!("no worker at {socket:?}: {error}; nothing can be computed"));
+        nobodys().expect("memory for contents")
+    })
+}
+
+/// As to a worker that has died.
+fn nobodys() -> io::Result<Channel> {
+    let (ours, theirs) = UnixStream::pair()?;
+    (&theirs).write_all(&[1])?;
+    Channel::connect(ours)
 }
 
 /// What a thread keeps, until it ends.
@@ -60,14 +92,14 @@ struct Entered(Option<Thread>);
 
 impl Entered {
     fn new() -> Self {
-        Self(Some(descriptors().enter()))
+        Self(Some(session().enter()))
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(thread) = self.0.take().filter(|_| !is_forked()) {
-            descriptors().leave(thread);
+            session().leave(thread);
         }
     }
 }

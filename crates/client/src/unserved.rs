@@ -1,13 +1,13 @@
-//! Functions that are not served: each is answered with its library's status for that, counted, and named once on
-//! stderr, for whoever wonders why a program does without its GPU.
+//! Functions that are not served: each is answered with its library's status for that, counted, and named once in
+//! the log.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int};
-use std::io::Write;
 use std::panic::catch_unwind;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use crate::log;
 use crate::process::is_forked;
 
 /// How often each was called, by library and name.
@@ -25,9 +25,7 @@ fn note(library: &'static str, name: &CStr) {
     let count = calls.entry((library, name.clone())).or_default();
     *count += 1;
     if *count == 1 {
-        let line = format!("vgpu: {library}: {name} is not served; it says that it is not supported\n");
-        // A program may have closed it.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        log(&format!("{library}: {name} is not served: it says that it is not supported"));
     }
 }
 
