@@ -24,7 +24,10 @@ fn in_path(program: &mut Command, directory: &Path) {
 fn done(output: &Output) {
     let (out, err) = said(output);
     assert_eq!(out, "done\n");
-    assert!(err.lines().all(|line| line.starts_with("vgpu: no worker at ")) && err.lines().count() <= 1, "{err}");
+    assert!(
+        err.lines().all(|line| line.starts_with("vgpu: no worker at ")) && err.lines().count() <= 1,
+        "{err}"
+    );
 }
 
 #[test]
@@ -78,8 +81,10 @@ fn every_symbol_is_there_with_its_version() {
         nm.args(["-D", "--defined-only"]).arg(directory.path().join(soname));
         let (exported, _) = said(&nm.output().unwrap());
         let version = if soname == "libcuda.so.1" { String::new() } else { format!("@@{soname}") };
-        let mut is: Vec<&str> = exported.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
-        let mut wanted: Vec<String> = symbols(soname).lines().map(|name| format!("{name}{version}")).collect();
+        let mut is: Vec<&str> =
+            exported.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
+        let mut wanted: Vec<String> =
+            symbols(soname).lines().map(|name| format!("{name}{version}")).collect();
         is.sort_unstable();
         wanted.sort_unstable();
         assert!(wanted.len() > 200 && is == wanted, "{soname}");
@@ -89,10 +94,12 @@ fn every_symbol_is_there_with_its_version() {
 #[test]
 fn a_program_that_was_linked_wants_the_version_and_finds_it() {
     let directory = installed();
-    let program = compiled("linked.c", directory.path(), &["libcudnn.so.9", "libcublas.so.12", "libcuda.so.1"]);
+    let program =
+        compiled("linked.c", directory.path(), &["libcudnn.so.9", "libcublas.so.12", "libcuda.so.1"]);
     let (wants, _) = said(&Command::new("nm").arg("-D").arg(&program).output().unwrap());
     assert!(wants.contains("cudnnCreateTensorDescriptor@libcudnn.so.9"), "{wants}");
     // All symbols are looked for at once, as in programs that are linked so.
-    let output = Command::new(program).env("LD_LIBRARY_PATH", directory.path()).env("LD_BIND_NOW", "1").output();
+    let output =
+        Command::new(program).env("LD_LIBRARY_PATH", directory.path()).env("LD_BIND_NOW", "1").output();
     assert_eq!(said(&output.unwrap()).0, "0 15 801\n");
 }

@@ -1,5 +1,10 @@
 //! A C function for each row of cuDNN's table, and version.
-#![allow(unsafe_code, non_snake_case, clippy::too_many_arguments, reason = "names and signatures are the library's")]
+#![allow(
+    unsafe_code,
+    non_snake_case,
+    clippy::too_many_arguments,
+    reason = "names and signatures are the library's"
+)]
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::cudnn::activation::Activation;
