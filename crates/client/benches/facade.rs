@@ -13,6 +13,7 @@ use std::ffi::c_void;
 use std::hint::black_box;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use libloading::Library;
@@ -24,9 +25,12 @@ use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::worker::Worker;
 
-/// Fewer than the predictor takes for an iteration of its own.
-const TURNS: u32 = 20_000;
-const ROUNDS: usize = 31;
+/// So few that the ring has room for their computes.
+const TURNS: u32 = 1000;
+const ROUNDS: usize = 1001;
+
+/// How many computes the worker has done.
+static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Does nothing.
 struct Idle;
@@ -36,6 +40,7 @@ impl Backend for Idle {
     fn cudnnActivationForward(
         &mut self, _: Handle, _: Activation, _: Scalar, _: Tensor, _: Read, _: Scalar, _: Tensor, _: Update,
     ) -> cudnn::Result {
+        DONE.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -43,6 +48,7 @@ impl Backend for Idle {
         &mut self, _: Handle, _: Activation, _: Scalar, _: Tensor, _: Read, _: Tensor, _: Read, _: Tensor, _: Read,
         _: Scalar, _: Tensor, _: Update,
     ) -> cudnn::Result {
+        DONE.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -145,9 +151,10 @@ impl Facade {
         self.end_iteration();
         (0..16).for_each(|i| self.turn(i + ahead));
         self.end_iteration();
-        let turns = nanoseconds(|i| self.turn(i));
+        let turns = nanoseconds_and_wait(|i| self.turn(i));
         let t = self.cudnn.tensor(0);
-        let computes = nanoseconds(|_| self.forward(t, 0x500));
+        self.forward(t, 0x500);
+        let computes = nanoseconds_and_wait(|_| self.forward(t, 0x500));
         self.cudnn.end(t);
         turns - computes
     }
@@ -157,6 +164,16 @@ fn nanoseconds(what: impl Fn(u32)) -> f64 {
     let start = Instant::now();
     (0..TURNS).for_each(what);
     start.elapsed().as_secs_f64() * 1e9 / f64::from(TURNS)
+}
+
+/// Waits also until the worker has done what was sent, which does not count.
+fn nanoseconds_and_wait(what: impl Fn(u32)) -> f64 {
+    let wanted = DONE.load(Ordering::Relaxed) + u64::from(TURNS);
+    let nanoseconds = nanoseconds(what);
+    while DONE.load(Ordering::Relaxed) < wanted {
+        std::hint::spin_loop();
+    }
+    nanoseconds
 }
 
 /// Where `make conformance` puts the real library.

@@ -33,7 +33,7 @@ thread_local! {
 /// The call's. `NotInitialized` in a child of a process that had begun: it may find its parent's locks held by threads
 /// that it does not have, and its worker is its parent's. So nothing of it is touched.
 #[inline]
-pub fn call<T>(call: impl FnOnce(&Session<'static>, &mut Thread) -> Result<T>) -> Result<T> {
+pub fn call(call: impl FnOnce(&Session<'static>, &mut Thread) -> Result) -> Result {
     if is_forked() {
         return Err(Status::NotInitialized);
     }

@@ -40,23 +40,23 @@ macro_rules! function {
         // SAFETY, of this name and those below: it is the function's alone.
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         unsafe extern "C" fn $name($result: *mut usize) -> i32 {
-            answer(Version::$version, || {
+            answer(Version::$version, || call(|session, thread| {
                 all_there(&[!$result.is_null()])?;
-                let made = call(|session, thread| session.$name(thread, Version::$version))?;
+                let made = session.$name(thread, Version::$version)?;
                 // SAFETY: it is not NULL, so the program's own, of a pointer's size.
                 unsafe { $result.write_unaligned(made) };
                 Ok(())
-            })
+            }))
         }
     };
     ($version:ident $prefix:literal destroy $name:ident ($argument:ident: $kind:ty) ()) => {
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         extern "C" fn $name($argument: usize) -> i32 {
+            // A child has none of its own, and its parent's end with it.
+            if is_forked() {
+                return 0;
+            }
             answer(Version::$version, || {
-                // A child has none of its own, and its parent's end with it.
-                if is_forked() {
-                    return Ok(());
-                }
                 call(|session, thread| session.$name(thread, Version::$version, $argument))
             })
         }
@@ -67,14 +67,12 @@ macro_rules! function {
         unsafe extern "C" fn $name(
             $($argument: <$type as Argument>::C,)* $($result: *mut <$of as Outcome>::C),*
         ) -> i32 {
-            answer(Version::$version, || {
+            answer(Version::$version, || call(|session, thread| {
                 all_there(&[$(!$result.is_null()),*])?;
-                let got: Got<($($of,)*)> = call(|session, thread| {
-                    let mut call = Call::new(Version::$version);
-                    // SAFETY: the arguments are what the C function's declaration says.
-                    $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
-                    Ok(session.$name(thread, Version::$version $(, $argument)*))
-                })?;
+                let mut call = Call::new(Version::$version);
+                // SAFETY: the arguments are what the C function's declaration says.
+                $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
+                let got: Got<($($of,)*)> = session.$name(thread, Version::$version $(, $argument)*);
                 let mut places = [$($result.cast::<()>()),*].into_iter().take(got.written);
                 if let Some(($($result,)*)) = got.results {
                     $(if let Some(place) = places.next() {
@@ -83,7 +81,7 @@ macro_rules! function {
                     })*
                 }
                 got.status
-            })
+            }))
         }
     };
     // A set, or a compute.
