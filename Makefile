@@ -1,9 +1,9 @@
 # `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it, `make crash`
-# breaks all that it does; each installs what it misses.
+# breaks all that it does, `make fuzz` all that it reads of an image; each installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual),
 # `make uninstall` takes them away.
 # `make conformance` compares descriptor rules with the real cuDNN, which it downloads.
-.PHONY: bench conformance crash demo install lint test uninstall
+.PHONY: bench conformance crash demo fuzz install lint test uninstall
 
 PREFIX = /usr
 DESTDIR =
@@ -36,11 +36,15 @@ lint:
 	tests/setup.sh lint
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
 	grep -rlE '^#!/bin/(ba)?sh' --exclude-dir=target --exclude-dir=.git . | xargs shellcheck
 
 # All orders of what two sides do with shared memory, as far as that ends in seconds.
 LOOM = RUSTFLAGS='--cfg loom' cargo test -p vgpu-remoting --lib --locked --target-dir target/loom loom_tests
+# What descriptor reuse without a comparison comes to.
+BLIND = cargo test -p vgpu-remoting --test blind --features blind --locked
 
 # Tests that need root are marked as ignored with the reason: root runs them all, others see which were left out.
 # The test double of the driver's library is a shared object, which `cargo test` alone would not build.
@@ -50,11 +54,14 @@ test:
 	cargo build --workspace --locked
 	cargo test --workspace --locked -- --include-ignored
 	$(LOOM)
+	$(BLIND)
+	$(MAKE) fuzz
 else
 test:
 	cargo build --workspace --locked
 	cargo test --workspace --locked
 	$(LOOM)
+	$(BLIND)
 	@echo 'Left out, because they need root:'
 	@cargo test --workspace --locked --quiet -- --ignored --list --format terse 2>/dev/null | grep ': test$$'
 endif
@@ -69,6 +76,31 @@ crash:
 	tests/setup.sh test
 	cargo build --workspace --locked
 	VGPU_CRASH=all cargo test --locked --test crash -- --include-ignored
+
+# Each target for this long, in seconds; with one seed (0: another each time) inputs are tried in one order, as far as
+# they come. Those that led further are kept in target/fuzz, and one that fails, too.
+FUZZ_SECONDS = 10
+FUZZ_SEED = 1
+FUZZ_TARGETS = ldcache elf note
+# What `cargo fuzz` gives to the compiler, but for AddressSanitizer: that wants a nightly one, and what is fuzzed is
+# safe Rust.
+FUZZ_FLAGS = -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table \
+	trace-compares)
+FUZZ_HOST = $(shell rustc --print host-tuple)
+
+fuzz:
+	tests/setup.sh fuzz
+	RUSTFLAGS='$(FUZZ_FLAGS)' cargo build --manifest-path fuzz/Cargo.toml --target-dir target/fuzz \
+		--target $(FUZZ_HOST) --release --locked
+	@set -e; for target in $(FUZZ_TARGETS); do \
+		mkdir -p target/fuzz/corpus/$$target; \
+		echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
+		target/fuzz/$(FUZZ_HOST)/release/$$target -seed=$(FUZZ_SEED) -max_total_time=$(FUZZ_SECONDS) \
+			-timeout=5 -rss_limit_mb=256 -verbosity=0 -print_final_stats=1 \
+			-artifact_prefix=target/fuzz/$$target- target/fuzz/corpus/$$target fuzz/seeds/$$target \
+			>target/fuzz/$$target.log 2>&1 || { cat target/fuzz/$$target.log; exit 1; }; \
+		grep number_of_executed_units target/fuzz/$$target.log; \
+	done
 
 # Nothing passes or fails: tables of what the hook costs. Wants root, and a machine that does nothing else.
 bench:

@@ -10,6 +10,10 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
+mod note;
+
+pub use note::Note;
+
 /// The largest table that is read (program headers, dynamic section, notes), in bytes. Those of the driver's
 /// libraries have less than a hundredth of it.
 const TABLE_LIMIT: usize = 64 << 10;
@@ -22,8 +26,6 @@ const HEAD: usize = 4096;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
-const PT_NOTE: u32 = 4;
-const SHT_NOTE: u32 = 7;
 const DT_NULL: u64 = 0;
 const DT_STRTAB: u64 = 5;
 const DT_SONAME: u64 = 14;
@@ -74,15 +76,8 @@ impl Machine {
     pub const X86_64: Self = Self(62);
     /// `EM_AARCH64`
     pub const AARCH64: Self = Self(183);
-}
-
-/// One note (`PT_NOTE`, `SHT_NOTE`); its owner is what was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The owner's own numbering (`n_type`).
-    pub kind: u32,
-    /// The content, without padding.
-    pub description: Vec<u8>,
+    /// That of this host: vgpu runs on two.
+    pub const HOST: Self = if cfg!(target_arch = "aarch64") { Self::AARCH64 } else { Self::X86_64 };
 }
 
 /// An ELF file whose headers could be read.
@@ -108,6 +103,8 @@ struct Sections {
     offset: u64,
     count: u16,
     entry_size: u16,
+    /// Which of them has their names (`e_shstrndx`).
+    names: u16,
 }
 
 /// A piece of the file, as the file says.
@@ -137,14 +134,14 @@ impl<'f, F: ReadAt + ?Sized> Elf<'f, F> {
         let sections = header.address()?;
         header.skip(6)?; // e_flags, e_ehsize
         let (segment_size, segment_count) = (header.half()?, header.half()?);
-        let (entry_size, count) = (header.half()?, header.half()?);
+        let (entry_size, count, names) = (header.half()?, header.half()?, header.half()?);
 
         let table = bytes.table(segments, u64::from(segment_size) * u64::from(segment_count))?;
         let segments = entries(&table, segment_size).map(|entry| Segment::read(bytes.fields(entry)));
         Ok(Self {
             machine,
             segments: segments.collect::<io::Result<_>>()?,
-            sections: Sections { offset: sections, count, entry_size },
+            sections: Sections { offset: sections, count, entry_size, names },
             bytes,
         })
     }
@@ -207,49 +204,6 @@ impl<'f, F: ReadAt + ?Sized> Elf<'f, F> {
         });
         within.into_iter().next().ok_or_else(outside)
     }
-
-    /// The notes of this owner (`GNU`, `NVIDIA Corporation`): of what is loaded, or, where that has none of
-    /// them, of the sections. A linker leaves notes that are not loaded out of the segments.
-    ///
-    /// # Errors
-    /// As [`Elf::read`]; also where there are more than 64 KiB of notes.
-    pub fn notes(&self, owner: &str) -> io::Result<Vec<Note>> {
-        let loaded = self.segments.iter().filter(|segment| segment.kind == PT_NOTE);
-        let found = self.notes_at(loaded.map(|segment| segment.place), owner)?;
-        if found.is_empty() { self.notes_at(self.note_sections()?.into_iter(), owner) } else { Ok(found) }
-    }
-
-    fn notes_at(&self, places: impl Iterator<Item = Place>, owner: &str) -> io::Result<Vec<Note>> {
-        let mut found = Vec::new();
-        let mut left = TABLE_LIMIT as u64;
-        for place in places {
-            // Places may overlap: without a limit for all of them, a small file makes a long read.
-            left = left.checked_sub(place.size).ok_or_else(too_large)?;
-            let bytes = self.bytes.table(place.offset, place.size)?;
-            let align = if place.align == 8 { 8 } else { 4 };
-            read_notes(self.bytes.fields(&bytes), align, owner.as_bytes(), &mut found)?;
-        }
-        Ok(found)
-    }
-
-    fn note_sections(&self) -> io::Result<Vec<Place>> {
-        let Sections { offset, count, entry_size } = self.sections;
-        let table = self.bytes.table(offset, u64::from(entry_size) * u64::from(count))?;
-        let mut places = Vec::new();
-        for entry in entries(&table, entry_size) {
-            let mut fields = self.bytes.fields(entry);
-            fields.skip(4)?; // sh_name
-            let kind = fields.word()?;
-            let (_flags, _address) = (fields.address()?, fields.address()?);
-            let (offset, size) = (fields.address()?, fields.address()?);
-            fields.skip(8)?; // sh_link, sh_info
-            let align = fields.address()?;
-            if kind == SHT_NOTE {
-                places.push(Place { offset, size, align });
-            }
-        }
-        Ok(places)
-    }
 }
 
 impl Segment {
@@ -272,24 +226,6 @@ impl Segment {
 /// The entries of a table; none where their size is said to be 0.
 fn entries(table: &[u8], size: u16) -> impl Iterator<Item = &[u8]> {
     table.chunks_exact(usize::from(size).max(1))
-}
-
-/// Header, owner, padding, description, padding; again until fewer bytes are left than a header has.
-fn read_notes(mut rest: Fields<'_>, align: usize, owner: &[u8], found: &mut Vec<Note>) -> io::Result<()> {
-    const HEADER: usize = 12;
-    while rest.bytes.len() >= HEADER {
-        let (name_size, size, kind) = (rest.word()? as usize, rest.word()? as usize, rest.word()?);
-        let name = rest.take(name_size)?;
-        // What follows begins at a multiple of `align` from the note's start; the last note of a file may
-        // lack its padding.
-        rest.skip_at_most((HEADER + name_size).next_multiple_of(align) - HEADER - name_size);
-        let description = rest.take(size)?;
-        rest.skip_at_most(size.next_multiple_of(align) - size);
-        if name.strip_suffix(b"\0").unwrap_or(name) == owner {
-            found.push(Note { kind, description: description.to_vec() });
-        }
-    }
-    Ok(())
 }
 
 /// The file, what has been read of it already, and how its numbers are written.
@@ -410,6 +346,7 @@ mod tests {
     use super::*;
 
     const OWNER: &str = "NVIDIA Corporation";
+    const SECTION: &str = ".note.test";
 
     /// Two notes of the owner, another one between them, none of them of a round size.
     const NOTES: &str = r#"
@@ -452,7 +389,7 @@ mod tests {
     }
 
     fn notes(file: &[u8], owner: &str) -> io::Result<Vec<(u32, String)>> {
-        let notes = Elf::read(file)?.notes(owner)?;
+        let notes = Elf::read(file)?.notes(SECTION, owner)?;
         Ok(notes.into_iter().map(|n| (n.kind, String::from_utf8(n.description).unwrap())).collect())
     }
 
@@ -488,7 +425,9 @@ mod tests {
         let libc = Elf::read(&file).unwrap();
         assert_eq!(libc.soname().unwrap().unwrap(), "libc.so.6");
         const NT_GNU_BUILD_ID: u32 = 3;
-        assert!(libc.notes("GNU").unwrap().iter().any(|note| note.kind == NT_GNU_BUILD_ID));
+        assert!(
+            libc.notes(".note.gnu.build-id", "GNU").unwrap().iter().any(|note| note.kind == NT_GNU_BUILD_ID)
+        );
     }
 
     #[test]
@@ -499,7 +438,23 @@ mod tests {
             let found = notes(&file, OWNER).map_err(|e| e.to_string());
             assert_eq!(found, both, "flags {flags:?}, align {align}");
             assert_eq!(notes(&file, "NVIDIA").unwrap(), []);
+            let elf = Elf::read(&file[..]).unwrap();
+            for other in [".note", ".note.test2", "note.test", "", ".text"] {
+                assert_eq!(elf.notes(other, OWNER).unwrap(), [], "{other}");
+            }
         }
+    }
+
+    /// What is of no kind of notes is none, whatever its name; of two sections of one name it is the first.
+    #[test]
+    fn notes_are_in_the_first_section_of_notes() {
+        let section = |kind: &str, n: u32, text: &str| {
+            let note = format!(".long 19, 1, 1\n.asciz \"{OWNER}\"\n.balign 4\n.ascii \"{text}\"\n");
+            format!(".section {SECTION},\"\",{kind},unique,{n}\n.balign 4\n{note}")
+        };
+        let sections = [section("%progbits", 1, "a"), section("%note", 2, "b"), section("%note", 3, "c")];
+        let file = shared_object(&["-Wl,--unique=.note.test"], &sections.concat());
+        assert_eq!(notes(&file, OWNER).unwrap(), [(1, "b".to_owned())]);
     }
 
     #[test]
@@ -577,14 +532,6 @@ mod tests {
     }
 
     #[test]
-    fn notes_that_overlap_are_not_read_for_ever() {
-        let one = (PT_NOTE, BEHIND, 0, 0x4000);
-        let read = |count| notes(&handmade(&vec![one; count], &[0; 0x4000]), OWNER);
-        assert_eq!(read(4).unwrap(), []);
-        assert!(read(5).unwrap_err().to_string().contains("64 KiB"));
-    }
-
-    #[test]
     fn sizes_are_not_believed() {
         let read = |segment| soname(&handmade(&[segment], b"")).unwrap_err().kind();
         for (offset, size) in [
@@ -637,11 +584,11 @@ mod tests {
 
     fn fields(file: &[u8]) -> Vec<usize> {
         let elf = Elf::read(file).unwrap();
-        let Sections { offset, count, entry_size } = elf.sections;
+        let Sections { offset, count, entry_size, .. } = elf.sections;
         let headers = Place { offset: 0, size: 64 + 56 * elf.segments.len() as u64, align: 0 };
         let sections = Place { offset, size: u64::from(count) * u64::from(entry_size), align: 0 };
         let segments = elf.segments.iter().filter(|segment| segment.kind != PT_LOAD);
-        let places = segments.map(|segment| segment.place).chain(elf.note_sections().unwrap());
+        let places = segments.map(|segment| segment.place).chain(elf.note_section(SECTION).unwrap());
         let all = places.chain([headers, sections]).flat_map(|place| place.offset..place.offset + place.size);
         all.map(|at| at as usize & !3).filter(|at| at + 4 <= file.len()).collect()
     }
@@ -688,7 +635,7 @@ mod tests {
                 if let Ok(Some(name)) = elf.soname() {
                     prop_assert!(name.len() <= 255 && !name.contains('\0'));
                 }
-                if let Ok(notes) = elf.notes(OWNER) {
+                if let Ok(notes) = elf.notes(SECTION, OWNER) {
                     prop_assert!(notes.iter().map(|note| note.description.len()).sum::<usize>() <= TABLE_LIMIT);
                 }
             }

@@ -4,6 +4,7 @@ mod cache;
 pub mod cgroup_v1;
 pub mod cgroup_v2;
 pub mod child;
+mod compat;
 mod detached;
 mod dev;
 mod etc;

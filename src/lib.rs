@@ -14,12 +14,13 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
-//! [`access`], [`resolve`], [`elf`], [`ldcache`]. Touch the kernel: [`files`], [`gpu`], [`driver`], [`host`],
+//! [`access`], [`compat`], [`resolve`], [`elf`], [`ldcache`]. Touch the kernel: [`files`], [`gpu`], [`driver`], [`host`],
 //! [`cgroup`], [`container`] and [`trust`] (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
 pub mod cgroup;
 pub mod cli;
+pub mod compat;
 pub mod config;
 pub mod container;
 pub mod device_rule;

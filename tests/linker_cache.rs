@@ -10,10 +10,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use common::attack::{Outcome, Outside, attacked};
-use common::command::program;
 use common::container::{Builder, Container};
 use common::driver::install_all;
 use common::host::{DRIVER, Host, make_dir};
+use common::image::furnish;
 use common::library::{Machine, shared_object};
 use common::runtime::Runtime;
 use common::snapshot::Snapshot;
@@ -50,29 +50,6 @@ fn host(cgroups: Cgroups) -> Host {
     let host = Host::new(cgroups);
     install_all(&host.driver_root(), DRIVER);
     host
-}
-
-/// Puts a distribution's files into a busybox tree.
-fn furnish(host: &Host, root: &Path, libraries: &str) {
-    let copy = |from: &Path, to: &str| {
-        let to = root.join(to);
-        make_dir(to.parent().expect("a parent"));
-        host.view().run(&["cp", "-L", &from.to_string_lossy(), to.to_str().expect("UTF-8")]).ok();
-    };
-    copy(Path::new("/lib64/ld-linux-x86-64.so.2"), "lib64/ld-linux-x86-64.so.2");
-    copy(Path::new("/lib/x86_64-linux-gnu/libc.so.6"), &format!("{libraries}/libc.so.6"));
-    copy(&program("ldconfig"), "sbin/ldconfig");
-    let source = script("look.c");
-    let look = root.join("bin/look");
-    host.view().run(&["gcc", "-o", look.to_str().expect("UTF-8"), source.to_str().expect("UTF-8")]).ok();
-    for name in ["libcuda.so.1", "libown.so.1"] {
-        let object = shared_object(Machine::X86_64, name.as_bytes());
-        fs::write(root.join(libraries).join(name), object).expect("a library");
-    }
-    make_dir(&root.join("etc/ld.so.conf.d"));
-    fs::write(root.join("etc/ld.so.conf"), "include /etc/ld.so.conf.d/*.conf\n").expect("ld.so.conf");
-    fs::write(root.join("etc/ld.so.conf.d/image.conf"), format!("/{libraries}\n")).expect("a drop-in");
-    host.view().run(&["ldconfig", "-r", root.to_str().expect("UTF-8")]).ok();
 }
 
 /// Where musl looks for libraries, as far as an image says.

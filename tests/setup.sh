@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the programs that `make lint`, `make demo`, `make test` or `make bench` need and that are missing
+# Installs the programs that `make lint`, `make demo`, `make test`, `make fuzz` or `make bench` need and that are missing
 # (Debian, Ubuntu). Changes nothing when all are there.
 #
-#   tests/setup.sh lint|demo|test|bench
+#   tests/setup.sh lint|demo|test|fuzz|bench
 set -eu
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 missing=
@@ -42,6 +42,9 @@ test)
     need awk mawk
     need_static_busybox
     ;;
+fuzz)
+    need g++ g++
+    ;;
 bench)
     need runc runc
     need time time
@@ -52,7 +55,7 @@ bench)
     need_static_busybox
     ;;
 *)
-    echo "usage: tests/setup.sh lint|demo|test|bench" >&2
+    echo "usage: tests/setup.sh lint|demo|test|fuzz|bench" >&2
     exit 64
     ;;
 esac

@@ -172,8 +172,7 @@ impl<'r> Libraries<'r> {
 fn architecture(kind: Kind) -> (Class, Machine) {
     match kind {
         Kind::Library32 => (Class::Bits32, Machine::I386),
-        _ if cfg!(target_arch = "aarch64") => (Class::Bits64, Machine::AARCH64),
-        _ => (Class::Bits64, Machine::X86_64),
+        _ => (Class::Bits64, Machine::HOST),
     }
 }
 

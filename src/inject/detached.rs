@@ -77,3 +77,8 @@ pub(super) fn move_onto(mount: &OwnedFd, target: &OwnedFd) -> Result<(), Errno> 
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(mount, c"", target, c"", flags)
 }
+
+/// Mounts it on the file at `path` in a mount of vgpu's own, in which there are no links on the way.
+pub(super) fn move_into(mount: &OwnedFd, own: &OwnedFd, path: &str) -> Result<(), Errno> {
+    move_mount(mount, c"", own, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}

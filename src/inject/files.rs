@@ -7,10 +7,11 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, mknodat, openat, statat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, mkdirat, mknodat, statat, symlinkat};
 use rustix::io::Errno;
 
-use super::detached::{self, Use, move_onto};
+use super::compat::{self, Library};
+use super::detached::{self, Use};
 use super::etc::New;
 use super::place::{Id, Place, id, lost, mount_id};
 use super::{cache, musl};
@@ -72,15 +73,32 @@ impl<'a> Detached<'a> {
         })
     }
 
+    /// The image's own libraries that come before the host's; none where the container gets no CUDA of the host's.
+    pub fn compat(&self, container: &Place) -> Vec<Library> {
+        // Its name has the loaded driver's version.
+        let host = self.files.iter().find_map(|file| crate::compat::version(&file.file.name));
+        let mut libraries = host.map_or_else(Vec::new, |host| compat::find(container, &self.proc, host));
+        let of_host = self.kept(&libraries).filter(|file| file.file.dir == Dir::Lib64);
+        let names: Vec<&str> = of_host.map(|file| file.file.name.as_str()).collect();
+        libraries.retain(|library| !names.contains(&library.file.name.as_str()));
+        libraries
+    }
+
+    /// The host's files that the image has none for.
+    fn kept(&self, compat: &[Library]) -> impl Iterator<Item = &'a OpenFile> {
+        self.files.iter().filter(|file| !file.is_replaced(compat))
+    }
+
     /// Mounts all of it.
-    pub fn attach(&self, container: &Place) -> Result<()> {
+    pub fn attach(&self, container: &Place, compat: &[Library]) -> Result<()> {
         let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
-        let planned: Vec<&File> = self.files.iter().map(|file| &file.file).collect();
+        let of_image = compat.iter().map(|library| &library.file);
+        let planned: Vec<&File> = self.kept(compat).map(|file| &file.file).chain(of_image).collect();
         let caches =
             [cache::merged(container, &planned, &self.proc)?, musl::merged(container, &planned, &self.proc)?];
         container
             .ids
-            .create(|| self.furnish(tmpfs))
+            .create(|| self.furnish(tmpfs, compat))
             .or_exit(Exit::Io, || "cannot fill the tmpfs for /usr/local/nvidia")?;
         let caches: Vec<New> = caches.into_iter().flatten().collect();
         caches.iter().try_for_each(|cache| cache.stage(tmpfs, container.ids))?;
@@ -88,28 +106,26 @@ impl<'a> Detached<'a> {
         let (local, name) = container.target(PLACE, FileType::Directory)?;
         local.make(name, FileType::Directory)?;
         local.mount(name, FileType::Directory, tmpfs)?;
-        self.attach_files(tmpfs)?;
+        self.attach_files(tmpfs, compat)?;
         if caches.iter().any(|cache| cache.own) {
             cache::write_drop_in(container, &planned)?;
         }
         caches.iter().try_for_each(|cache| cache.attach(container, tmpfs))?;
-        self.files.iter().try_for_each(|file| link_to(file, container))
+        self.kept(compat).try_for_each(|file| link_to(file, container))
     }
 
-    fn attach_files(&self, tmpfs: &OwnedFd) -> Result<()> {
-        for (file, clone) in self.files.iter().zip(&self.clones) {
+    fn attach_files(&self, tmpfs: &OwnedFd, compat: &[Library]) -> Result<()> {
+        let clones = self.files.iter().zip(&self.clones);
+        for (file, clone) in clones.filter(|(file, _)| !file.is_replaced(compat)) {
             let path = file.path(&file.file.name);
-            let target =
-                openat(tmpfs, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
-            target
-                .and_then(|target| move_onto(clone, &target))
+            detached::move_into(clone, tmpfs, &path)
                 .or_exit(Exit::Io, || format!("cannot mount the container's /usr/local/nvidia/{path}"))?;
         }
         Ok(())
     }
 
     /// Puts in directories, files to mount on, and links.
-    fn furnish(&self, tmpfs: &OwnedFd) -> Result<(), Errno> {
+    fn furnish(&self, tmpfs: &OwnedFd, compat: &[Library]) -> Result<(), Errno> {
         for dir in Dir::ALL {
             let always = matches!(dir, Dir::Bin | Dir::Lib64);
             if always || self.files.iter().any(|file| file.file.dir == dir) {
@@ -117,7 +133,10 @@ impl<'a> Detached<'a> {
             }
         }
         symlinkat(Dir::Lib64.as_str(), tmpfs, "lib")?;
-        for file in self.files {
+        for Library { file, .. } in compat {
+            symlinkat(format!("/{}", file.source), tmpfs, format!("{}/{}", file.dir.as_str(), file.name))?;
+        }
+        for file in self.kept(compat) {
             let mode = Mode::from_raw_mode(0o444);
             mknodat(tmpfs, file.path(&file.file.name), FileType::RegularFile, mode, 0)?;
             for link in &file.file.links {
@@ -127,13 +146,15 @@ impl<'a> Detached<'a> {
         Ok(())
     }
 
-    /// Looks again, through the root: each name leads to the very file that was opened on the host.
-    pub fn read_back(&self, container: &Place) -> Result<()> {
+    /// Looks again, through the root: each name leads to the very file that was opened on the host, or looked at in
+    /// the image.
+    pub fn read_back(&self, container: &Place, compat: &[Library]) -> Result<()> {
         let Some(tmpfs) = &self.tmpfs else { return Ok(()) };
+        compat.iter().try_for_each(|library| library.read_back(container, PLACE))?;
         let place = container.open(PLACE, OFlags::PATH | OFlags::DIRECTORY).map_err(|_| lost(PLACE))?;
         // In what was mounted just now, sealed, every link is known. It is another one where an earlier call did that.
         let is_ours = mount_id(&place)? == mount_id(tmpfs)?;
-        for file in self.files {
+        for file in self.kept(compat) {
             for name in [&file.file.name].into_iter().chain(&file.file.links) {
                 let path = file.path(name);
                 let there = if is_ours {
@@ -182,5 +203,12 @@ impl OpenFile {
     /// Relative to `/usr/local/nvidia`.
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.file.dir.as_str())
+    }
+
+    /// Is it left out, since the image's own library has one of its names? With a file of the same SONAME beside a link
+    /// of that name, `ldconfig` inside would take the file.
+    fn is_replaced(&self, compat: &[Library]) -> bool {
+        self.file.dir == Dir::Lib64
+            && self.file.links.iter().any(|link| compat.iter().any(|library| library.file.name == *link))
     }
 }

@@ -190,18 +190,19 @@ impl Inside<'_> {
         let own_layer = !self.read_only && self.mounts.is_writable_overlay(root_mount);
         let container = Place { root, root_mount, mounts: &self.mounts, ids: self.ids, own_layer };
         let dev = dev(&container)?;
+        let compat = self.files.compat(&container);
         let lease = match self.dev.attached(&dev, &container)? {
             Some(lease) => lease,
             None => {
                 // First what is not looked at again when an earlier call has done this.
                 self.procfs.attach(&container)?;
                 let lease = self.dev.attach(&dev, &self.foreign)?;
-                self.files.attach(&container)?;
+                self.files.attach(&container, &compat)?;
                 self.sockets.attach(&container)?;
                 lease
             }
         };
-        self.files.read_back(&container)?;
+        self.files.read_back(&container, &compat)?;
         self.sockets.read_back(&container)?;
         self.dev.read_back(&container, lease, self.in_its_cgroup)?;
         if self.in_its_cgroup && !self.foreign.allowed {

@@ -5,7 +5,7 @@
 //!   └ View (view.rs)         private mount namespace: cgroup layout, /run, /dev/shm
 //!       └ Running (command.rs)   a program in it, with a deadline and its output
 //! Container (container.rs)   one container: create, start, run, exec, state, kill, delete
-//!   ├ Rootfs (rootfs.rs)     a busybox tree
+//!   ├ Rootfs (rootfs.rs)     a busybox tree; image.rs makes a distribution's of it
 //!   ├ bundle.rs              its config.json
 //!   └ Runtime (runtime.rs)   the command lines of runc, crun, podman and containerd
 //! ```
@@ -31,6 +31,7 @@ pub mod container;
 pub mod driver;
 pub mod halted;
 pub mod host;
+pub mod image;
 pub mod leases;
 #[path = "../ldcache/library.rs"]
 pub mod library;

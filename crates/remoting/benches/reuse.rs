@@ -11,13 +11,16 @@ use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::contents::{self, Id};
-use vgpu_remoting::cudnn::Version;
+use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
+use vgpu_remoting::cudnn::{self, Version};
 use vgpu_remoting::reuse::{Reuse, Thread};
+use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
 use vgpu_remoting::wire::Words;
 use vgpu_remoting::worker::{SYNCHRONISE, Worker};
@@ -96,20 +99,97 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Computes nothing.
+/// Computes nothing, successfully.
 struct Nothing;
 
-impl Backend for Nothing {}
+impl Backend for Nothing {
+    fn cudnnActivationForward(
+        &mut self,
+        _: Handle,
+        _: Activation,
+        _: Scalar,
+        _: Tensor,
+        _: Read,
+        _: Scalar,
+        _: Tensor,
+        _: Update,
+    ) -> cudnn::Result {
+        Ok(())
+    }
+}
 
-/// A worker on a thread, which answers descriptor calls as with `VGPU_REUSE=off`.
-static WORKER: LazyLock<Client<'static>> = LazyLock::new(|| {
+/// A connection to a worker on a thread.
+fn connected(mode: Mode) -> &'static Channel {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {
         let channel = Channel::accept(theirs).unwrap();
-        serve(&channel, &mut Worker::forwarded(Version::V9, Nothing))
+        let mut worker = match mode {
+            Mode::Reuse => Worker::new(channel.contents(), Nothing),
+            _ => Worker::forwarded(Version::V9, Nothing),
+        };
+        serve(&channel, &mut worker)
     });
-    Client::new(Box::leak(Box::new(Channel::connect(ours).unwrap())))
-});
+    Box::leak(Box::new(Channel::connect(ours).unwrap()))
+}
+
+fn session(mode: Mode) -> Session<'static> {
+    let channel = connected(mode);
+    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents()), Client::new(channel))
+}
+
+/// The third iteration of three, in microseconds: the descriptor calls of ResNet-50's, and its computes; twelve for
+/// each.
+fn iteration(session: &Session<'_>) -> f64 {
+    const COMPUTES: i32 = 264;
+    let (mut entered, v) = (session.enter(), Version::V9);
+    let thread = &mut entered;
+    let mut last = 0.0;
+    for _ in 0..3 {
+        let start = Instant::now();
+        for i in 0..COMPUTES {
+            let n = 1 + i % 16;
+            let tensors = [n, n + 1, n + 2].map(|n| {
+                let t = session.cudnnCreateTensorDescriptor(thread, v).unwrap();
+                session.cudnnSetTensor4dDescriptor(thread, v, t, 0, 0, n, 64, 56, 56).unwrap();
+                t
+            });
+            let [x, y, _] = tensors;
+            let a = session.cudnnCreateActivationDescriptor(thread, v).unwrap();
+            session.cudnnSetActivationDescriptor(thread, v, a, 1, 0, 0.0).unwrap();
+            let (one, zero) = (Scalar(1.0), Scalar(0.0));
+            let (from, to) = (Read(0x1000), Update(0x2000));
+            session.cudnnActivationForward(thread, v, Handle(1), a, one, x, from, zero, y, to).unwrap();
+            session.cudnnDestroyActivationDescriptor(thread, v, a).unwrap();
+            for t in tensors {
+                session.cudnnDestroyTensorDescriptor(thread, v, t).unwrap();
+            }
+        }
+        session.synchronise().unwrap();
+        session.reuse().backward(thread, &[0x2000]);
+        last = start.elapsed().as_secs_f64() * 1e6;
+    }
+    session.leave(entered);
+    last
+}
+
+/// An iteration in each mode.
+fn iterations() {
+    let sessions = [Mode::Reuse, Mode::Forward, Mode::ForwardAndWait].map(session);
+    let mut measured = [const { Vec::new() }; 3];
+    for _ in 0..ROUNDS {
+        for (measured, session) in measured.iter_mut().zip(&sessions) {
+            measured.push(iteration(session));
+        }
+    }
+    let measured = measured.map(median);
+    println!("\n{:<26} {:>10} {:>16}", "ResNet-50-like iteration", "us", "of off,waiting");
+    for (name, us) in ["reuse", "off", "off,waiting"].iter().zip(measured) {
+        println!("{name:<26} {us:>10.1} {:>16.4}", us / measured[2]);
+    }
+}
+
+/// Descriptor calls as with `VGPU_REUSE=off`.
+static WORKER: LazyLock<Client<'static>> = LazyLock::new(|| Client::new(connected(Mode::Forward)));
 
 /// A turn without its use, of calls that are all sent.
 fn forwarded(turns: u32, send: impl Fn(Function, &[u64])) -> f64 {
@@ -169,4 +249,5 @@ fn main() {
     for ((name, aim, _), ns) in all.iter().zip(measured) {
         println!("{name:<26} {ns:>10.1} {aim:>6} {:>10.3}", ns / measured[6]);
     }
+    iterations();
 }

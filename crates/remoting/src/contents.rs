@@ -103,6 +103,16 @@ impl<'a> Table<'a> {
     fn mark(self, id: Id, sort: Sort) -> u64 {
         self.epoch(id).0 << 16 | sort.number()
     }
+
+    /// The content of an id, if that is what is there.
+    fn copy(self, id: Id) -> Option<(Sort, Words)> {
+        let entry = self.entry(id);
+        let mark = entry[0].load(Ordering::Acquire);
+        let sort = Sort::from_number(mark & 0xFFFF)?;
+        let mut words = [0; WORDS];
+        words.iter_mut().zip(&entry[1..]).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
+        (mark == self.mark(id, sort)).then_some((sort, words))
+    }
 }
 
 /// The client's side. All methods but [`Contents::intern`] are free of locks.
@@ -207,6 +217,13 @@ impl<'a> Contents<'a> {
         entry[0].store(self.table.mark(id, sort), Ordering::Release);
     }
 
+    /// The content of an id.
+    #[cfg(feature = "blind")]
+    #[must_use]
+    pub fn content(&self, id: Id) -> Option<(Sort, Words)> {
+        self.table.copy(id)
+    }
+
     /// The epoch that the writer is in.
     #[must_use]
     pub fn epoch(&self, writer: &Writer) -> Epoch {
@@ -273,18 +290,9 @@ impl<'a> Seen<'a> {
             self.contents.resize(place + 1, None);
         }
         if self.contents[place].is_none() {
-            self.contents[place] = self.copy(id);
+            self.contents[place] = self.table.copy(id);
         }
         self.contents[place]
-    }
-
-    fn copy(&self, id: Id) -> Option<(Sort, Words)> {
-        let entry = self.table.entry(id);
-        let mark = entry[0].load(Ordering::Acquire);
-        let sort = Sort::from_number(mark & 0xFFFF)?;
-        let mut words = [0; WORDS];
-        words.iter_mut().zip(&entry[1..]).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
-        (mark == self.table.mark(id, sort)).then_some((sort, words))
     }
 }
 

@@ -1,4 +1,19 @@
 //! System B: GPU calls of a container, answered inside it where they can be, sent to a worker where not.
+//! `docs/reuse.md` explains the design.
+//!
+//! ```text
+//!  client process                          shared memory              worker
+//!
+//!  session ── reuse ── slots               contents ────────────────► contents::Seen ─┐
+//!     │         ├───── predictor, iteration                                           ▼
+//!     │         └───── contents::Contents                             worker ──► cudnn::backend::Backend
+//!     └── memo, channel::Client ─────────► ring ────────────────────► channel::serve ─┘
+//!                      ◄────────────────── reply ◄────────────────────┘
+//! ```
+//!
+//! Pure: [`cudnn`] (contents and rules), [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
+//! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`]. The kernel: `channel`,
+//! and `sys`, which has all `unsafe`.
 
 pub mod api;
 #[cfg(not(loom))]

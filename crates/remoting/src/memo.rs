@@ -15,7 +15,7 @@ const MOST: usize = 1 << 16;
 /// The computes of a process that have worked.
 #[derive(Debug, Default)]
 pub struct Memo {
-    worked: HashSet<Words>,
+    worked: HashSet<Box<[u64]>>,
 }
 
 /// What a compute's success depends on: function, contents, and numbers such as the algorithm; not data, nor factors.
@@ -29,16 +29,16 @@ pub fn key(function: u16, parameters: &[Parameter], arguments: &Words) -> Words 
 impl Memo {
     /// Has it worked?
     #[must_use]
-    pub fn knows(&self, key: &Words) -> bool {
+    pub fn knows(&self, key: &[u64]) -> bool {
         self.worked.contains(key)
     }
 
     /// It has.
-    pub fn learn(&mut self, key: Words) {
+    pub fn learn(&mut self, key: &[u64]) {
         if self.worked.len() == MOST {
             self.worked.clear();
         }
-        self.worked.insert(key);
+        self.worked.insert(key.into());
     }
 }
 
@@ -64,8 +64,8 @@ mod tests {
     fn it_is_bounded() {
         let mut memo = Memo::default();
         for i in 0..MOST as u64 + 10 {
-            memo.learn([i].into_iter().collect());
+            memo.learn(&[i]);
         }
-        assert!(memo.worked.len() <= MOST && memo.knows(&[MOST as u64 + 9].into_iter().collect()));
+        assert!(memo.worked.len() <= MOST && memo.knows(&[MOST as u64 + 9]));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::api::{Class, Handle, Read, Scalar, Update, Write};
+use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
 use crate::contents::Id;
 use crate::cudnn::activation::Activation;
@@ -68,7 +68,7 @@ pub trait Parameter: Sized {
     fn get(passed: Self::Passed, session: &Session<'_>, version: Version) -> cudnn::Result<Self>;
     /// What is sent of it with a descriptor call.
     fn put(passed: Self::Passed, words: &mut Words);
-    /// What is sent of it with a compute.
+    /// What is sent of it with a compute, with reuse.
     ///
     /// # Errors
     /// See [`Unsent`].
@@ -101,13 +101,8 @@ impl<C: Content> Parameter for C {
         (session, version, thread): (&Session<'_>, Version, &mut Thread),
         words: &mut Words,
     ) -> Result<(), Unsent> {
-        if session.mode == Mode::Reuse {
-            let Id(id) = session.reuse.id::<C>(thread, version, handle).map_err(Unsent::Unresolved)?;
-            words.push(id);
-        } else {
-            session.reuse.get::<C>(version, handle)?;
-            words.push(handle as u64);
-        }
+        let Id(id) = session.reuse.id::<C>(thread, version, handle).map_err(Unsent::Unresolved)?;
+        words.push(id);
         Ok(())
     }
 }
@@ -241,16 +236,18 @@ impl<'a> Session<'a> {
         sent.map_err(|Gone| Status::ExecutionFailed)
     }
 
-    /// Sends a compute, whose words `build` makes. It is waited for if it is the first of its like.
+    /// Sends a compute: the words with ids, that `find` makes, or where descriptor calls are forwarded those with
+    /// handles, that `put` makes. It is waited for if it is the first of its like, which is by the ids in each case.
     fn compute(
         &self,
         thread: &mut Thread,
         function: Function,
-        mut build: impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
+        mut find: impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
+        put: impl Fn(&mut Words),
     ) -> cudnn::Result {
         loop {
             let mut words = Words::new();
-            match build(thread, &mut words) {
+            match find(thread, &mut words) {
                 Ok(()) => {}
                 Err(Unsent::Status(status)) => return Err(status),
                 Err(Unsent::Unresolved(Unresolved::NoSuch)) => return Err(Status::BadParam),
@@ -259,7 +256,12 @@ impl<'a> Session<'a> {
                     continue;
                 }
             }
-            if let Some(result) = self.send(function, &words) {
+            let key = memo::key(function as u16, function.signature().arguments, &words);
+            if self.mode != Mode::Reuse {
+                words.clear();
+                put(&mut words);
+            }
+            if let Some(result) = self.send(function, &key, &words) {
                 self.watch(function, &words, thread);
                 return result;
             }
@@ -267,17 +269,12 @@ impl<'a> Session<'a> {
     }
 
     /// None where an epoch has ended since the ids were found.
-    fn send(&self, function: Function, words: &Words) -> Option<cudnn::Result> {
-        let signature = function.signature();
-        let key = memo::key(function as u16, signature.arguments, words);
-        let current = || {
-            let parameters = signature.arguments.iter().zip(words);
-            let mut ids = parameters
-                .filter(|(parameter, _)| matches!(parameter.r#type, crate::api::Type::Descriptor(_)));
-            self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)))
-        };
+    fn send(&self, function: Function, key: &Words, words: &Words) -> Option<cudnn::Result> {
+        let parameters = function.signature().arguments.iter().zip(words);
+        let mut ids = parameters.filter(|(parameter, _)| matches!(parameter.r#type, Type::Descriptor(_)));
+        let current = || self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)));
         // Not in the condition of an `if`: the lock would be held until its end.
-        let known = self.memo().knows(&key);
+        let known = self.memo().knows(key);
         if known {
             let sent = self.client.send_if(current, function as u16, words)?;
             return Some(sent.map_err(|Gone| Status::ExecutionFailed));
@@ -330,8 +327,9 @@ macro_rules! call {
     };
     (destroy $name:ident ($handle:ident: $kind:ty) ()) => {
         call! { @ $name (thread, version, $handle: usize) -> cudnn::Result = |session| {
-            session.reuse.destroy::<$kind>(thread, version, $handle)?;
-            session.forward(Function::$name, |words| words.push($handle as u64))
+            // Before the slot is free, and another thread's create of it can be sent.
+            session.forward(Function::$name, |words| words.push($handle as u64))?;
+            session.reuse.destroy::<$kind>(thread, version, $handle)
         } }
     };
     (set $name:ident ($handle:ident: $kind:ty $(, $argument:ident: $type:ty)*) () $rule:path) => {
@@ -368,6 +366,8 @@ macro_rules! call {
             session.compute(thread, Function::$name, |thread, words| {
                 $(<$type as Parameter>::send($argument.clone(), (session, version, &mut *thread), words)?;)*
                 Ok(())
+            }, |words| {
+                $(<$type as Parameter>::put($argument.clone(), words);)*
             })
         } }
     };

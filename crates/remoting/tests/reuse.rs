@@ -1,5 +1,5 @@
 //! Descriptor calls are answered from what there is, and what the worker then sees is right whatever was guessed.
-#![cfg(not(loom))]
+#![cfg(not(any(loom, feature = "blind")))]
 
 use std::sync::atomic::AtomicU64;
 
@@ -64,6 +64,28 @@ fn from_the_third_iteration_on_all_is_predicted() {
     }
     assert_eq!(since(&reuse, before), [140, 0, 0]);
     assert_eq!(reuse.slots_used(), 1, "the same slot all the time");
+}
+
+/// As with PyTorch: the backward pass is another thread's.
+#[test]
+fn passes_on_threads_of_their_own_are_predicted() {
+    let reuse = Reuse::new(64, table(64));
+    let (mut there, mut back) = (reuse.enter(), reuse.enter());
+    let mut iterate = || {
+        for n in 1..20 {
+            tensor_used(&reuse, &mut there, n).unwrap();
+            reuse.forward(&mut there, n as u64);
+        }
+        for n in (1..20).rev() {
+            tensor_used(&reuse, &mut back, n).unwrap();
+            tensor_used(&reuse, &mut back, n / 2 + 30).unwrap();
+            reuse.backward(&mut back, &[n as u64]);
+        }
+    };
+    (0..2).for_each(|_| iterate());
+    let before = reuse.found();
+    (0..10).for_each(|_| iterate());
+    assert_eq!(since(&reuse, before), [10 * 3 * 19, 0, 0]);
 }
 
 #[test]

@@ -13,8 +13,9 @@ use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Got, Status, Version};
 use vgpu_remoting::reuse::{Found, Reuse, Thread};
+use vgpu_remoting::ring::Gone;
 use vgpu_remoting::session::{Mode, Session};
-use vgpu_remoting::wire::Malformed;
+use vgpu_remoting::wire::{Malformed, Words};
 use vgpu_remoting::worker::Worker;
 
 const V: Version = Version::V9;
@@ -201,6 +202,33 @@ fn what_the_backend_cannot_do_is_said_at_once_and_harms_nothing() {
     assert_eq!(session.client().sent().records, 2, "what is wrong with arguments is known here");
     layer(&session, &mut session.enter(), 0, 1, false).unwrap();
     assert_eq!(session.synchronise(), Ok(()));
+}
+
+/// Whatever the handles are: these have been of a compute that works.
+#[test]
+fn the_first_of_its_like_is_waited_for_in_each_mode() {
+    for mode in [Mode::Reuse, Mode::Forward, Mode::ForwardAndWait] {
+        let (session, _, _) = session(mode, 64);
+        let mut thread = session.enter();
+        let x = session.cudnnCreateTensorDescriptor(&mut thread, V).unwrap();
+        let a = session.cudnnCreateActivationDescriptor(&mut thread, V).unwrap();
+        let statuses = [1, 1, 6, 1].map(|kind| {
+            session.cudnnSetActivationDescriptor(&mut thread, V, a, kind, 0, 1.0).unwrap();
+            session.cudnnActivationForward(&mut thread, V, HANDLE, a, ONE, x, Read(1), ZERO, x, Update(2))
+        });
+        assert_eq!(statuses, [Ok(()), Ok(()), Err(Status::NotSupported), Ok(())], "{mode:?}");
+        assert_eq!(session.synchronise(), Ok(()));
+    }
+}
+
+#[test]
+fn a_worker_that_is_gone_is_an_error_of_computes_and_of_nothing_else() {
+    let (session, _, _) = session(Mode::Reuse, 64);
+    let mut thread = session.enter();
+    // No function has this number: the worker ends serving.
+    assert_eq!(session.client().call(0x7FFF, &Words::new()), Err(Gone));
+    assert_eq!(layer(&session, &mut thread, 0, 1, false), Err(Status::ExecutionFailed));
+    assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
 }
 
 #[test]

@@ -229,3 +229,37 @@ fn records_of_a_client_that_does_not_keep_to_the_rules_are_malformed() {
     let create = Function::cudnnCreateTensorDescriptor as u16;
     assert_eq!(record(create, &[1]), Err(Malformed), "it answers these itself");
 }
+
+/// Computes nothing.
+struct Nothing;
+
+impl Backend for Nothing {}
+
+/// Whatever a client sends, its worker answers, or ends serving it.
+#[test]
+fn any_words_are_answered_or_malformed() {
+    let mut state = 1_u64;
+    let mut random = |bound: u64| {
+        state = state.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (state >> 33) % bound
+    };
+    let table = table();
+    table.iter().for_each(|word| word.store(random(1 << 20), std::sync::atomic::Ordering::Relaxed));
+    let mut workers = [Worker::new(table, Nothing), Worker::forwarded(V, Nothing)];
+    let (mut answered, mut answer) = (0, Words::new());
+    for _ in 0..300_000 {
+        let function = random(Function::ALL.len() as u64 + 2) as u16;
+        let edges = [0, 1, 2, 3, 4, 8, 9, 1 << 16, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, u64::MAX];
+        let len = random(30);
+        let word = |_| {
+            let bound = if random(4) == 0 { 12 } else { 6 };
+            edges[random(bound) as usize]
+        };
+        let words: Words = (0..len).map(word).collect();
+        for worker in &mut workers {
+            answer.clear();
+            answered += u32::from(worker.record(sent(function), &words, &mut answer).is_ok());
+        }
+    }
+    assert!(answered > 10_000, "{answered}");
+}
