@@ -38,7 +38,7 @@ pub fn call(call: impl FnOnce(&Session<'static>, &mut Thread) -> Result) -> Resu
         return Err(Status::NotInitialized);
     }
     let mut call = Some(call);
-    let mut make = |entered: &mut Entered| Some(call.take()?(session(), entered.0.as_mut()?));
+    let mut make = |entered: &mut Entered| Some(call.take()?(entered.session, entered.thread.as_mut()?));
     let made = THREAD.try_with(|entered| make(&mut *entered.try_borrow_mut().ok()?));
     // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
     made.ok().flatten().or_else(|| make(&mut Entered::new())).unwrap_or(Err(Status::InternalError))
@@ -52,11 +52,6 @@ pub fn is_forked() -> bool {
 
 extern "C" fn forked_child() {
     FORKED.store(true, Ordering::Relaxed);
-}
-
-#[inline]
-fn session() -> &'static Session<'static> {
-    SESSION.get_or_init(begin)
 }
 
 #[cold]
@@ -88,18 +83,23 @@ fn nobodys() -> io::Result<Channel> {
 }
 
 /// What a thread keeps, until it ends.
-struct Entered(Option<Thread>);
+struct Entered {
+    session: &'static Session<'static>,
+    /// There until it is dropped.
+    thread: Option<Thread>,
+}
 
 impl Entered {
     fn new() -> Self {
-        Self(Some(session().enter()))
+        let session = SESSION.get_or_init(begin);
+        Self { session, thread: Some(session.enter()) }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.take().filter(|_| !is_forked()) {
-            session().leave(thread);
+        if let Some(thread) = self.thread.take().filter(|_| !is_forked()) {
+            self.session.leave(thread);
         }
     }
 }
