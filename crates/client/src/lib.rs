@@ -6,13 +6,23 @@
 //! panic gets out of one.
 
 mod arguments;
+mod cublas;
+mod cuda;
+mod cudart;
 mod cudnn;
 mod process;
 mod sys;
 mod unserved;
 
+use std::ffi::CStr;
+
 /// Tells whoever wonders why a program does without its GPU: on stderr, since a container has no other place of ours.
 fn log(line: &str) {
     // A program may have closed it.
     let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("vgpu: {line}\n").as_bytes());
+}
+
+/// The name of a status, of a library's.
+fn name_of(names: &[(i32, &'static CStr)], status: i32) -> Option<&'static CStr> {
+    names.iter().find(|(number, _)| *number == status).map(|(_, name)| *name)
 }

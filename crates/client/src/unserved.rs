@@ -7,8 +7,10 @@ use std::ffi::{CStr, c_char, c_int};
 use std::panic::catch_unwind;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::log;
+use vgpu_remoting::cudnn::{Status, Version};
+
 use crate::process::is_forked;
+use crate::{cudart, log};
 
 /// How often each was called, by library and name.
 type Calls = HashMap<(&'static str, String), u64>;
@@ -30,7 +32,7 @@ fn note(library: &'static str, name: &CStr) {
 }
 
 macro_rules! libraries {
-    ($($name:ident $library:literal $status:literal)*) => {
+    ($($name:ident $library:literal $status:expr;)*) => {
         $(
             // SAFETY: the name is this function's alone.
             #[unsafe(no_mangle)]
@@ -45,9 +47,9 @@ macro_rules! libraries {
 }
 
 libraries! {
-    vgpu_cudnn_8_unserved "libcudnn.so.8" 9
-    vgpu_cudnn_9_unserved "libcudnn.so.9" 3000
-    vgpu_cudart_12_unserved "libcudart.so.12" 801
-    vgpu_cuda_1_unserved "libcuda.so.1" 801
-    vgpu_cublas_12_unserved "libcublas.so.12" 15
+    vgpu_cudnn_8_unserved "libcudnn.so.8" Status::NotSupported.code(Version::V8);
+    vgpu_cudnn_9_unserved "libcudnn.so.9" Status::NotSupported.code(Version::V9);
+    vgpu_cudart_12_unserved "libcudart.so.12" cudart::failed(801);
+    vgpu_cuda_1_unserved "libcuda.so.1" 801;
+    vgpu_cublas_12_unserved "libcublas.so.12" 15;
 }

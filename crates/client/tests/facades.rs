@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -102,4 +103,37 @@ fn a_program_that_was_linked_wants_the_version_and_finds_it() {
     let output =
         Command::new(program).env("LD_LIBRARY_PATH", directory.path()).env("LD_BIND_NOW", "1").output();
     assert_eq!(said(&output.unwrap()).0, "0 15 801\n");
+}
+
+#[test]
+fn a_program_with_kernels_starts_and_is_told_that_they_are_not_launched() {
+    let directory = installed();
+    let libraries = ["libcudart.so.12", "libcublas.so.12", "libcuda.so.1"];
+    let mut program = Command::new(compiled("kernels.c", directory.path(), &libraries));
+    let (out, err) = said(&program.env("LD_LIBRARY_PATH", directory.path()).output().unwrap());
+    let wanted = "0: 2 1 1, 3 1 1, 4, 5\n\
+                  801 801 0 cudaErrorNotSupported\n\
+                  unrecognized error code 12040 8 1 CUBLAS_STATUS_NOT_SUPPORTED unknown status\n\
+                  0 CUDA_ERROR_NOT_SUPPORTED 1 nothing\n";
+    assert_eq!(out, wanted);
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.contains("libcudart.so.12: cudaLaunchKernel is not served"), "{err}");
+}
+
+/// Else no program could ever call it.
+#[test]
+fn each_function_of_the_client_has_its_name_in_a_facade() {
+    let directory = installed();
+    let mut nm = Command::new("nm");
+    nm.args(["-D", "--defined-only"]).arg(directory.path().join("libvgpu_client.so"));
+    let (exported, _) = said(&nm.output().unwrap());
+    let mut functions: Vec<&str> =
+        exported.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
+    for soname in SONAMES {
+        let prefix = format!("vgpu_{}_", soname[3..].replace(".so.", "_"));
+        let names = symbols(soname);
+        let names: HashSet<&str> = names.lines().chain(["unserved"]).collect();
+        functions.retain(|function| !function.strip_prefix(&prefix).is_some_and(|name| names.contains(name)));
+    }
+    assert_eq!(functions, [""; 0]);
 }

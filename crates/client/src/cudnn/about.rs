@@ -7,6 +7,7 @@ use vgpu_remoting::cudnn::{Status, Version};
 
 use super::answer;
 use crate::arguments::all_there;
+use crate::name_of;
 
 /// Major, minor and patch level.
 const fn version(version: Version) -> [i32; 3] {
@@ -112,8 +113,7 @@ const NAMES_9: &[(i32, &CStr)] = &[
 /// `cudnnGetErrorString`.
 fn name(version: Version, status: c_int) -> &'static CStr {
     let names = if version == Version::V8 { NAMES_8 } else { NAMES_9 };
-    let found = names.iter().find(|(number, _)| *number == status);
-    found.map_or(c"CUDNN_UNKNOWN_STATUS", |(_, name)| name)
+    name_of(names, status).unwrap_or(c"CUDNN_UNKNOWN_STATUS")
 }
 
 macro_rules! functions {
@@ -160,4 +160,13 @@ mod v8 {
 mod v9 {
     use super::*;
     functions!(V9 "vgpu_cudnn_9_");
+
+    /// What was wrong with the last call, in words, which version 9 has and we do not.
+    #[unsafe(export_name = "vgpu_cudnn_9_cudnnGetLastErrorString")]
+    unsafe extern "C" fn cudnnGetLastErrorString(message: *mut c_char, size: usize) {
+        if !message.is_null() && size > 0 {
+            // SAFETY: it is the program's own, of so many bytes.
+            unsafe { message.write(0) };
+        }
+    }
 }
