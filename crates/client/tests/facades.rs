@@ -57,6 +57,11 @@ fn descriptors_cross_threads_and_their_room_comes_back() {
 }
 
 #[test]
+fn the_client_outlives_the_libraries_that_want_it() {
+    done(&descriptors("reopened", in_path));
+}
+
+#[test]
 fn a_forked_child_begins_nothing_and_breaks_nothing() {
     done(&descriptors("forked", in_path));
     done(&descriptors("forked-before", in_path));
