@@ -25,9 +25,9 @@ pub fn installed() -> TempDir {
     directory
 }
 
-/// Where cargo puts a library that a test depends on: beside the test.
+/// Where cargo puts a library that a test depends on: beside the test, and the folder beside an example's.
 fn built(library: &str) -> PathBuf {
-    std::env::current_exe().unwrap().with_file_name(library)
+    std::env::current_exe().unwrap().parent().unwrap().with_file_name("deps").join(library)
 }
 
 /// The names that a library exports, of the real one.

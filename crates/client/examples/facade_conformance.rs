@@ -1,6 +1,8 @@
-//! Compares a facade with a real cuDNN, both loaded into this process: `conformance REAL FACADE CALLS SEED`. Random calls
+//! Compares a facade with a real cuDNN, both loaded into this process: `facade_conformance REAL CALLS SEED`. Random calls
 //! go to both; the first one that they answer differently ends it. `make conformance` has the real ones.
 
+#[path = "../tests/common/mod.rs"]
+mod common;
 #[path = "../../remoting/tests/conformance/mod.rs"]
 #[allow(dead_code, reason = "the rules are for their own example")]
 mod conformance;
@@ -27,15 +29,20 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [real, facade, calls, seed] = &arguments[..] else {
-        return Err("usage: conformance REAL FACADE CALLS SEED".into());
+    let [real, calls, seed] = &arguments[..] else {
+        return Err("usage: facade_conformance REAL CALLS SEED".into());
     };
     let (calls, seed): (usize, u64) = (calls.parse()?, seed.parse()?);
-    let (mut real, mut facade) = (Real::load(Path::new(real))?, Real::load(Path::new(facade))?);
+    let mut real = Real::load(Path::new(real))?;
+    let (version, soname) = match real.version() {
+        ..9000 => (Version::V8, "libcudnn.so.8"),
+        _ => (Version::V9, "libcudnn.so.9"),
+    };
+    let directory = common::installed();
+    let mut facade = Real::load(&directory.path().join(soname))?;
     if real.version() != facade.version() {
-        return Err(format!("version {} is compared with {}", real.version(), facade.version()).into());
+        return Err(format!("{} is compared with {}", real.version(), facade.version()).into());
     }
-    let version = if real.version() < 9000 { Version::V8 } else { Version::V9 };
     let mut random = Calls::new(version, seed);
     let mut failed = 0;
     for number in 0..calls {
@@ -46,6 +53,6 @@ fn run() -> Result<(), Box<dyn Error>> {
             return Err(format!("call {number}: {call}\n  real   {wanted}\n  facade {got}").into());
         }
     }
-    println!("cuDNN {}: {calls} calls, of which {failed} fail, all answered alike", real.version());
+    println!("cuDNN {} and {soname}: {calls} calls, of which {failed} fail, all answered alike", real.version());
     Ok(())
 }
