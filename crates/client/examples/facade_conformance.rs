@@ -53,6 +53,9 @@ fn run() -> Result<(), Box<dyn Error>> {
             return Err(format!("call {number}: {call}\n  real   {wanted}\n  facade {got}").into());
         }
     }
-    println!("cuDNN {} and {soname}: {calls} calls, of which {failed} fail, all answered alike", real.version());
+    println!(
+        "cuDNN {} and {soname}: {calls} calls, of which {failed} fail, all answered alike",
+        real.version()
+    );
     Ok(())
 }
