@@ -70,7 +70,7 @@ endif
 conformance:
 	crates/remoting/tests/conformance.sh
 
-# All that can go wrong with a hook's system calls, where `make test` takes a sample. Wants root and a quarter of an
+# All that can go wrong with a hook's system calls, where `make test` takes a sample. Wants root and half an
 # hour; VGPU_SEED chooses the sample again that a test said it had.
 crash:
 	tests/setup.sh test

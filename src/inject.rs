@@ -16,8 +16,6 @@ mod place;
 mod procfs;
 mod sockets;
 
-use std::os::fd::AsFd;
-
 use crate::access;
 use crate::cgroup::{Dir, Hierarchy, OwnCgroups};
 use crate::device_rule::DeviceRule;
@@ -88,8 +86,8 @@ pub fn confine<'d>(cgroups: &'d OwnCgroups, undo: &Undo, others: &[DeviceNumber]
     }
     let innermost = cgroups.innermost();
     match innermost.hierarchy() {
-        Hierarchy::V2 => Ok(Birth::Within(innermost.as_fd())),
-        Hierarchy::V1Devices if !ruled => Ok(Birth::MovesTo(innermost.as_fd())),
+        Hierarchy::V2 => Ok(Birth::Within(cgroups)),
+        Hierarchy::V1Devices if !ruled => Ok(Birth::MovesTo(cgroups)),
         // A list of what is allowed can be read as it is, and no cgroup above can allow less.
         Hierarchy::V1Devices => match cgroup_v1::open_one(innermost, others)? {
             None => Ok(Birth::Beside),

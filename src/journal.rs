@@ -108,4 +108,18 @@ mod tests {
         assert_eq!(line, "1970-01-01T00:00:00.000Z web 75 no free vGPU\n");
         assert_eq!((time_of(&line), container_of(&line)), ("1970-01-01T00:00:00.000Z", Some("web")));
     }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
+    fn a_fifo_does_not_hang() {
+        use rustix::fs::{CWD, FileType, mknodat};
+        let temporary = tempfile::tempdir_in("/dev/shm").unwrap();
+        let dir = StateDir::create(&temporary.path().join("state")).unwrap();
+        to_log(&dir, "line\n").unwrap();
+        let log = dir.path().join(LOG);
+        std::fs::remove_file(&log).unwrap();
+        mknodat(CWD, &log, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        // Nobody reads it.
+        assert_eq!(to_log(&dir, "line\n").unwrap_err().raw_os_error(), Some(libc::ENXIO));
+    }
 }

@@ -241,6 +241,26 @@ fn release_by_force_closes_the_devices() {
     }
 }
 
+/// It may have fallen off the bus; a container that has its node could still open it.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn release_by_force_closes_a_gpu_that_is_gone() {
+    for cgroups in [Cgroups::V1, Cgroups::V2] {
+        let host = Host::new(cgroups);
+        let container = up(asking(&host, Runtime::Runc));
+        let vgpu = lease_of(&host.status(), &container)["vgpus"][0].as_str().expect("an id").to_owned();
+        let gpu = host.gpus.iter().find(|gpu| vgpu.starts_with(&gpu.uuid)).expect("a GPU of the host");
+        let (id, node) = (container.id(), gpu.node());
+        let opens = || container.probe(&[&node]).opened[&node].clone();
+        fs::remove_dir_all(host.driver_root().join("proc/driver/nvidia/gpus").join(&gpu.pci)).expect("a GPU");
+        let discovered = host.vgpu(&["discover"]).ok().stdout;
+        assert!(!discovered.contains(&gpu.uuid), "{discovered}");
+        assert_eq!(opens(), Opened::Allowed);
+        assert_eq!(host.vgpu(&["release", "--force", id]).ok().stdout, format!("freed {vgpu} of {id}\n"));
+        assert_eq!(opens(), Opened::Forbidden);
+    }
+}
+
 #[test]
 #[ignore = "needs root: starts containers"]
 fn reclaim_frees_the_dead() {
@@ -288,6 +308,29 @@ on_every_runtime! {
             &format!("{}/log tells of no failed hook of container \"other\\n\"; see `vgpu status`", host.state_dir().display()),
         );
     }
+}
+
+/// While the pool file is wrong, hooks cannot know where `state_dir` is.
+#[test]
+#[ignore = "needs root: makes device nodes"]
+fn why_tells_of_the_time_without_a_pool_file() {
+    let host = Host::new(Cgroups::V1);
+    let fail = |id: &str| {
+        let state = json!({"id": id, "bundle": "/nowhere"}).to_string();
+        host.run_hook("createRuntime", &state).exits(65);
+    };
+    let told = || {
+        let why = host.vgpu(&["why"]).ok().stdout;
+        why.lines().map(|line| line.split(' ').nth(1).expect("an id").to_owned()).collect::<Vec<_>>()
+    };
+    let pool = fs::read(host.pool_file()).expect("a pool file");
+    fail("a");
+    fs::remove_file(host.pool_file()).expect("a pool file");
+    fail("b");
+    assert_eq!(told(), ["b"]);
+    fs::write(host.pool_file(), pool).expect("a pool file");
+    fail("c");
+    assert_eq!(told(), ["a", "b", "c"]);
 }
 
 /// crun shows it where it is asked to.

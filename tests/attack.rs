@@ -11,15 +11,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-use common::attack::{Outcome, Outside, RUNTIMES, TRIES, attacked, judge, link, meddle, targets};
+use common::attack::{LOOK, Outcome, Outside, RUNTIMES, TRIES, attacked, judge, link, meddle, targets};
 use common::bundle::{MAPPED, bind, copied_up, mounts, with_dev, without_dev};
 use common::container::Builder;
+use common::driver;
 use common::halted::{Halted, mounted_by_vgpu};
-use common::host::{Host, MAJOR, make_dir, make_node};
+use common::host::{DRIVER, DRM, Host, MAJOR, make_dir, make_node};
 use common::meddler::Meddler;
 use common::runtime::Runtime;
 use common::view::Cgroups;
-use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, makedev, mknodat, renameat_with};
 use serde_json::{Value, json};
 
 /// A change of config.json.
@@ -285,8 +286,10 @@ fn an_images_dev_that_cannot_be_written() {
     let outside = Outside::new(&host);
     for mapped in [false, true] {
         let halted = Halted::new(attacked(&host, Runtime::Runc).mapped_if(mapped).tweak(without_dev));
-        let refused =
-            |what| halted.attack(&outside, what, ()).assert_refused("mount a tmpfs at its /dev", what);
+        let refused = |what| {
+            halted.attack(&outside, what, ()).assert_refused("mount a tmpfs at its /dev", what);
+            halted.undo();
+        };
         let dev = halted.root().join("dev");
         if mapped {
             // The container's root may write there only by the rights that it has over the owner.
@@ -433,4 +436,219 @@ fn mount_points_that_are_removed_while_the_hook_runs() {
         halted.undo();
     }
     outside.assert_is(&before, "removing");
+}
+
+/// A host whose driver has sockets, configuration and nodes of graphics.
+fn host_with_everything() -> Host {
+    let host = Host::new(Cgroups::V1);
+    driver::install_some(&host.driver_root(), DRIVER);
+    host.load_graphics();
+    host
+}
+
+/// A container that asks for all of these, and fails if it has other nodes of graphics than its GPU's: the host's
+/// first, as long as nobody has anything.
+fn attacked_with_everything(host: &Host, runtime: Runtime) -> Builder<'_> {
+    let [card, render] = host.gpus[0].graphics().map(|(path, _)| path);
+    let nodes = "$(for node in /dev/dri/*; do if [ -c $node ]; then echo $node; fi; done)";
+    let look = format!("set -- {nodes}; [ \"$*\" = \"{card} {render}\" ] || exit 3; {LOOK}");
+    attacked(host, runtime)
+        .env("NVIDIA_DRIVER_CAPABILITIES", "utility,compute,graphics")
+        .args(&["sh", "-c", &look])
+}
+
+/// What images and bundles can have at `/dev/dri`, where the nodes of graphics go.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn what_is_in_the_way_of_graphics() {
+    type Make<'a> = Box<dyn Fn(&Path) + 'a>;
+    let host = host_with_everything();
+    let outside = Outside::new(&host);
+    let (aim, neighbour) = (outside.path("dev"), host.gpus[1].graphics()[1].1.1);
+    let card = host.gpus[0].graphics()[0].0.rsplit('/').next().expect("a name").to_owned();
+    // Each node is one name more of the same file.
+    let nodes = |count: u32| -> Make {
+        Box::new(move |dri| {
+            make_node(&dri.join("0"), DRM, neighbour);
+            (1..count).for_each(|n| fs::hard_link(dri.join("0"), dri.join(n.to_string())).expect("link"));
+        })
+    };
+    let in_place = |make: fn(&Path)| -> Make {
+        Box::new(move |dri| {
+            fs::remove_dir(dri).expect("a directory");
+            make(dri);
+        })
+    };
+    let at_card = |make: fn(&Path)| -> Make {
+        let card = card.clone();
+        Box::new(move |dri| make(&dri.join(&card)))
+    };
+    let cases: [(&str, Make, Option<&str>); 11] = [
+        ("256 nodes", nodes(256), None),
+        ("300 nodes", nodes(300), Some("more than 256 nodes")),
+        (
+            "a name of bytes",
+            Box::new(|dri| make_node(&dri.join(OsStr::from_bytes(b"\xff\nvgpu: \x1b[31m")), DRM, neighbour)),
+            Some("is not UTF-8"),
+        ),
+        ("a link to the host", Box::new(|dri| link(dri, &aim)), Some("/dev/dri is a symbolic link")),
+        ("a link to /dev", Box::new(|dri| link(dri, ".")), Some("/dev/dri is a symbolic link")),
+        ("a file", in_place(|dri| fs::write(dri, "").expect("a file")), Some("/dev/dri is in the way")),
+        ("nothing", in_place(|_| ()), None),
+        ("a watchdog as a card", at_card(|card| make_node(card, 10, 130)), None),
+        ("a file as a card", at_card(|card| fs::write(card, "the image's").expect("a file")), None),
+        ("a directory as a card", at_card(make_dir), Some("is in the way")),
+        ("a link as a card", at_card(|card| link(card, "/dev/null")), Some("is a symbolic link")),
+    ];
+    for (n, (what, make, says)) in cases.iter().enumerate() {
+        let runtime = RUNTIMES[n % 2];
+        let furnish = |root: &Path| {
+            make_dir(&root.join("dev/dri"));
+            make(&root.join("dev/dri"));
+        };
+        let builder = attacked_with_everything(&host, runtime).furnish(furnish).tweak(without_dev);
+        let outcome = outside.attack(&builder.build(), what);
+        match says {
+            Some(says) => outcome.assert_refused(says, what),
+            None => assert_eq!(outcome, Outcome::Started, "{what}"),
+        }
+    }
+    for source in ["dev", "tmpfs"] {
+        for change in [with_dev, without_dev] {
+            let volume = |config: &mut Value| bind(config, &outside.path(source), "/dev/dri", &[]);
+            let container =
+                attacked_with_everything(&host, Runtime::Runc).tweak(change).tweak(volume).build();
+            outside.attack(&container, source).assert_refused("mounted at the container's /dev/dri", source);
+        }
+    }
+}
+
+/// Images that bring a `/proc` of their own, in a bundle that mounts none. What is at `/proc/driver/nvidia` then, if
+/// it is a directory in the container, tells of the lease.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn the_images_own_proc() {
+    let host = host_with_everything();
+    let outside = Outside::new(&host);
+    let (own, hosts) = (host.driver_root().join("proc"), outside.path("dev"));
+    let (own, hosts_nvidia) = (own.to_str().expect("UTF-8"), format!("{hosts}/driver/nvidia"));
+    make_dir(Path::new(&hosts_nvidia));
+    // Where, and to what.
+    type Link<'a> = Option<(&'a str, &'a str)>;
+    // A directory of the image's, and a link.
+    let cases: [(&str, Link, bool); 9] = [
+        ("proc/driver/nvidia", None, true),
+        ("opt/proc/driver/nvidia", Some(("proc", "/opt/proc")), true),
+        ("opt/proc/driver/nvidia", Some(("proc", "../../../../../opt/proc")), true),
+        ("opt/proc", Some(("proc", &hosts)), false),
+        ("opt/proc", Some(("proc", own)), false),
+        ("opt/proc", Some(("proc", "/bin/busybox")), false),
+        ("proc", None, false),
+        ("proc/driver", Some(("proc/driver/nvidia", &hosts_nvidia)), false),
+        ("proc/driver", Some(("proc/driver/nvidia", "/opt")), false),
+    ];
+    for (dir, to, told) in cases {
+        let furnish = |root: &Path| {
+            make_dir(&root.join(dir));
+            to.iter().for_each(|(at, target)| link(&root.join(at), target));
+        };
+        let without_proc =
+            |config: &mut Value| mounts(config).retain(|mount| mount["destination"] != "/proc");
+        let halted = Halted::new(attacked(&host, Runtime::Runc).furnish(furnish).tweak(without_proc));
+        let what = format!("{dir} {to:?}");
+        assert_eq!(halted.attack(&outside, &what, ()), Outcome::Started, "{what}");
+        let root = halted.root().to_str().expect("UTF-8").to_owned();
+        let list = halted.enter(&["chroot", &root, "/bin/find", "/proc/driver/nvidia/", "-type", "f"]).stdout;
+        assert_eq!(list.contains("/params"), told, "{what}: {list}");
+        assert_eq!(list.matches("/information").count(), usize::from(told), "{what}: {list}");
+    }
+}
+
+/// A name of a root file system, and a link to the host that takes its place.
+struct Swap {
+    name: PathBuf,
+    evil: PathBuf,
+}
+
+impl Swap {
+    fn new(halted: &Halted, outside: &Outside, name: &str) -> Self {
+        let evil = halted.bundle().join(name.replace('/', "-"));
+        let name = halted.root().join(name);
+        link(&evil, &outside.path(if name.is_dir() { "dev" } else { "file" }));
+        Self { name, evil }
+    }
+
+    /// Done again, it is undone.
+    fn exchange(&self) {
+        renameat_with(CWD, &self.name, CWD, &self.evil, RenameFlags::EXCHANGE).expect("exchange");
+    }
+}
+
+/// On the way to what has a place of its own, directories and names become links to the host, once, at every step of
+/// the hook: nothing of the host is touched, and no container starts with something else than its own.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn ways_that_are_swapped_at_every_step() {
+    const CALLS: [&str; 5] = ["openat2", "mkdirat", "mknodat", "symlinkat", "move_mount"];
+    let host = host_with_everything();
+    let outside = Outside::new(&host);
+    let halted = Halted::new(attacked_with_everything(&host, Runtime::Runc).tweak(without_dev));
+    let (proc, driver) = (halted.root().join("proc/driver"), host.driver_root().join("proc/driver"));
+    let [proc, driver] = [&proc, &driver].map(|path| path.to_str().expect("UTF-8"));
+    halted.enter(&["mount", "--bind", driver, proc]).ok();
+
+    let (socket, icd) = ("run/nvidia-persistenced/socket", "etc/OpenCL/vendors/nvidia.icd");
+    let card = host.gpus[0].graphics()[0].0[1..].to_owned();
+    let socket_in = |root: &Path| {
+        let path = root.join(socket);
+        let stat = ["stat", "--dereference", "--format=%d:%i", path.to_str().expect("UTF-8")];
+        halted.enter(&stat).ok().stdout
+    };
+    let own = socket_in(&host.driver_root());
+    let sets = [
+        ["run/nvidia-persistenced", "etc/OpenCL/vendors", "dev/dri"],
+        ["run", "etc/OpenCL", "proc"],
+        [socket, icd, &card],
+    ];
+    for set in sets {
+        // Every name must be there to be exchanged, and the link is to be made each time.
+        let undo = || {
+            halted.undo();
+            if !set.contains(&icd) {
+                let _ = fs::remove_file(halted.root().join(icd));
+            }
+        };
+        assert_eq!(halted.attack(&outside, "first", ()), Outcome::Started);
+        undo();
+        let swaps = set.map(|name| Swap::new(&halted, &outside, name));
+        let exchange = || swaps.iter().for_each(Swap::exchange);
+        let counts = halted.count(&CALLS);
+        undo();
+        for (call, count) in CALLS.into_iter().zip(&counts) {
+            for nth in 1..=*count {
+                let before = outside.world();
+                let output = halted.hook_stopped_after(call, nth, exchange);
+                let what = format!("{set:?} after {call} {nth}");
+                outside.assert_is(&before, &what);
+                exchange();
+                match halted.judge(&output) {
+                    // The hook had looked for the last time.
+                    Outcome::Started => assert_eq!(socket_in(halted.root()), own, "{what}"),
+                    Outcome::Refused(line) => assert!(line.contains("the container's "), "{what}: {line}"),
+                    Outcome::NotReached => unreachable!("the hook was called by hand"),
+                }
+                undo();
+            }
+        }
+    }
+    let mounts = halted.count(&["move_mount"])[0];
+    halted.undo();
+    for name in ["run/nvidia-persistenced", socket, "dev/dri", &card] {
+        let swap = Swap::new(&halted, &outside, name);
+        let output = halted.hook_stopped_after("move_mount", mounts, || swap.exchange());
+        let Outcome::Refused(line) = halted.judge(&output) else { panic!("{name}: {output}") };
+        assert!(line.contains("nobody else may change its files while it starts"), "{name}: {line}");
+        swap.exchange();
+        halted.undo();
+    }
 }

@@ -20,8 +20,10 @@ use common::runtime::Runtime;
 use common::seed::{Seed, say};
 use common::strace::{self, Call, Fault, Hit, Who};
 use common::view::Cgroups;
+use common::wait::Process;
 use serde_json::Value;
 use vgpu::error::Exit;
+use vgpu::ldcache;
 use vgpu::pool::Lease;
 use vgpu::pool::store::StateDir;
 
@@ -50,6 +52,11 @@ impl Situation {
         }
     }
 
+    /// Is it a createRuntime that ends in a lease when nothing is wrong?
+    fn gives(self) -> bool {
+        matches!(self, Self::First | Self::Takeover | Self::Again)
+    }
+
     /// How the hook ends when nothing is wrong.
     fn code(self) -> i32 {
         if self == Self::Refused { Exit::NoneFree as i32 } else { 0 }
@@ -65,15 +72,21 @@ impl Situation {
 const ALL: u32 = 2;
 
 /// A host with as many, on a GPU each, and a GPU beside that is not in the pool. On v1 there is NVML, on v2
-/// there is not, for both ways of discovery.
+/// there is not, for both ways of discovery. Its driver has something of each kind that containers get.
 fn host(cgroups: Cgroups) -> Host {
     let gpus = Gpu::several(ALL + 1);
     let entry = |gpu: &Gpu| format!("[[gpu]]\nuuid = {:?}\nvgpus = {{ whole = 1 }}\n", gpu.uuid);
     let pool: String = gpus[1..].iter().map(entry).collect();
     let kind = "[[type]]\nname = \"whole\"\nmemory = \"10GiB\"\ncompute = 100\n";
     let host = Host::builder(cgroups).gpus(gpus).pool(kind.to_owned() + &pool);
-    if cgroups == Cgroups::V1 { host.nvml().build() } else { host.build() }
+    let host = if cgroups == Cgroups::V1 { host.nvml().build() } else { host.build() };
+    driver::install_some(&host.driver_root(), DRIVER);
+    host.load_graphics();
+    host
 }
+
+/// What every container asks for beside vGPUs: nodes of each kind, and files.
+const CAPABILITIES: (&str, &str) = ("NVIDIA_DRIVER_CAPABILITIES", "utility,compute,display");
 
 /// A host, and the container on it that holds everything.
 struct Scene<'h> {
@@ -89,7 +102,9 @@ struct Scene<'h> {
 
 impl<'h> Scene<'h> {
     fn new(host: &'h Host) -> Self {
-        let lot = Lot::new(host, ALL);
+        let lot = Lot::new(host, ALL).with_env(CAPABILITIES.0, CAPABILITIES.1);
+        // On v1 the merged linker cache is mounted, on v2 it is renamed into place.
+        let lot = if host.view().cgroups() == Cgroups::V2 { lot.on_overlay() } else { lot };
         let (holder, guest) = (lot.park("c0"), lot.park("guest"));
         host.run_hook("createRuntime", &holder.created()).ok();
         let (guest_rules, mounts) = (guest.rules(), host.view().mounts());
@@ -100,6 +115,8 @@ impl<'h> Scene<'h> {
     fn replace_holder(&mut self) {
         self.parked += 1;
         let next = self.lot.park(&format!("c{}", self.parked));
+        // To be covered.
+        make_node(&next.root().join(format!("dev/nvidia{UNKNOWN}")), MAJOR, UNKNOWN);
         std::mem::replace(&mut self.holder, next).end();
     }
 
@@ -109,7 +126,7 @@ impl<'h> Scene<'h> {
 
     /// The container has all it asked for.
     fn assert_complete(&self, container: &Parked) {
-        assert_given(self.host, &container.id, container.pid(), &container.dev());
+        assert_given(self.host, &container.id, container.pid(), &container.root());
         self.assert_opened(container, nodes(self.host).values());
     }
 
@@ -149,8 +166,8 @@ fn leases(host: &Host) -> Vec<Lease> {
     leases
 }
 
-/// The container holds everything, and its `lease.json` and its nodes say so.
-fn assert_given(host: &Host, id: &str, pid: u32, dev: &Path) {
+/// The container holds everything, and all that is in its root says so.
+fn assert_given(host: &Host, id: &str, pid: u32, root: &Path) {
     let leases = leases(host);
     let [lease] = &leases[..] else { panic!("not one lease: {leases:?}") };
     assert_eq!((lease.container.as_str(), lease.pid), (id, pid));
@@ -158,36 +175,91 @@ fn assert_given(host: &Host, id: &str, pid: u32, dev: &Path) {
     let all: BTreeSet<String> = host.gpus[1..].iter().map(|gpu| format!("{}/whole/0", gpu.uuid)).collect();
     assert_eq!(ids.iter().cloned().collect::<BTreeSet<_>>(), all);
 
-    let json = fs::read_to_string(dev.join("vgpu/lease.json")).expect("lease.json");
+    let json = fs::read_to_string(root.join("dev/vgpu/lease.json")).expect("lease.json");
     let json: Value = serde_json::from_str(&json).expect("lease.json");
     let told: Vec<_> = json["vgpus"].as_array().expect("vgpus").iter().map(|vgpu| &vgpu["id"]).collect();
     assert_eq!(told, ids.iter().collect::<Vec<_>>());
-    assert_eq!(nodes_in(dev), nodes(host));
-    let given = dev.parent().expect("a root").join("usr/local/nvidia/lib64/libcuda.so.1");
-    let of_driver = host.driver_root().join(driver::LIBRARIES).join(format!("libcuda.so.{DRIVER}"));
-    let [given, of_driver] = [given, of_driver].map(|file| fs::metadata(file).expect("libcuda"));
-    assert_eq!((given.dev(), given.ino()), (of_driver.dev(), of_driver.ino()));
+    assert_eq!(nodes_in(root), nodes(host));
+    assert_files_given(host, root);
+    assert_told(host, &root.join("proc/driver/nvidia"));
 }
 
-/// What a container with everything has in `/dev`: name and number.
+/// A file of each kind is the driver's, and found where programs look for it.
+fn assert_files_given(host: &Host, root: &Path) {
+    const ICD: &str = "etc/OpenCL/vendors/nvidia.icd";
+    let [persistenced, fabricmanager] =
+        ["persistenced", "fabricmanager"].map(|name| format!("run/nvidia-{name}/socket"));
+    let files = [
+        ("usr/local/nvidia/lib64/libcuda.so.1", &*format!("{}/libcuda.so.{DRIVER}", driver::LIBRARIES)),
+        ("usr/local/nvidia/bin/nvidia-smi", "usr/bin/nvidia-smi"),
+        ("usr/local/nvidia/share/nvidia.icd", ICD),
+        (&*persistenced, &*persistenced),
+        (&*fabricmanager, &*fabricmanager),
+    ];
+    // On a host without daemons there are no sockets.
+    for (given, of_driver) in files.iter().filter(|(_, file)| host.driver_root().join(file).exists()) {
+        let paths = [root.join(given), host.driver_root().join(of_driver)];
+        let [given, of_driver] = paths.map(|path| {
+            let meta = fs::metadata(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            (meta.dev(), meta.ino())
+        });
+        assert_eq!(given, of_driver, "{files:?}");
+    }
+    let link = fs::read_link(root.join(ICD)).expect("a link");
+    assert_eq!(link, Path::new("/usr/local/nvidia/share/nvidia.icd"));
+    assert_found_by_name(&root.join("etc"));
+}
+
+/// The linker cache, where there is one, has the driver, and nothing half-made is beside it.
+fn assert_found_by_name(etc: &Path) {
+    if let Ok(bytes) = fs::read(etc.join("ld.so.cache")) {
+        let cache = ldcache::parse(&bytes).expect("a linker cache");
+        let found = cache.find(c"libcuda.so.1", ldcache::flags::X86_64);
+        assert_eq!(found, Some(c"/usr/local/nvidia/lib64/libcuda.so.1"));
+    }
+    for dir in [etc, &etc.join("ld.so.conf.d")] {
+        for entry in fs::read_dir(dir).into_iter().flatten() {
+            let name = entry.expect("an entry").file_name();
+            assert!(!name.to_string_lossy().ends_with(".vgpu"), "{name:?} is left in /etc");
+        }
+    }
+}
+
+/// `/proc/driver/nvidia` tells of the leased GPUs alone, and of no reason to make nodes.
+fn assert_told(host: &Host, proc: &Path) {
+    let gpus = fs::read_dir(proc.join("gpus")).expect("GPUs").map(|gpu| gpu.expect("an entry").file_name());
+    let leased = host.gpus[1..].iter().map(|gpu| gpu.pci.clone().into());
+    assert_eq!(gpus.collect::<BTreeSet<_>>(), leased.collect::<BTreeSet<_>>());
+    let params = fs::read_to_string(proc.join("params")).expect("params");
+    assert!(params.contains("ModifyDeviceFiles: 0\n"), "{params}");
+}
+
+/// What a container with everything has in `/dev`: path and number.
 fn nodes(host: &Host) -> BTreeMap<String, (u32, u32)> {
     let uvm = host.uvm_major();
-    let control = [("nvidiactl", (MAJOR, 255)), ("nvidia-uvm", (uvm, 0)), ("nvidia-uvm-tools", (uvm, 1))];
+    let control = [
+        ("/dev/nvidiactl", (MAJOR, 255)),
+        ("/dev/nvidia-uvm", (uvm, 0)),
+        ("/dev/nvidia-uvm-tools", (uvm, 1)),
+        ("/dev/nvidia-modeset", (MAJOR, 254)),
+    ];
     let control = control.into_iter().map(|(name, number)| (name.to_owned(), number));
-    control
-        .chain(host.gpus[1..].iter().map(|gpu| (format!("nvidia{}", gpu.minor), (MAJOR, gpu.minor))))
-        .collect()
+    let of_gpu = |gpu: &Gpu| [(gpu.node(), (MAJOR, gpu.minor))].into_iter().chain(gpu.graphics());
+    control.chain(host.gpus[1..].iter().flat_map(of_gpu)).collect()
 }
 
-/// The driver's nodes in a `/dev`.
-fn nodes_in(dev: &Path) -> BTreeMap<String, (u32, u32)> {
+/// The driver's nodes in a root's `/dev`.
+fn nodes_in(root: &Path) -> BTreeMap<String, (u32, u32)> {
     let mut nodes = BTreeMap::new();
-    for entry in fs::read_dir(dev).expect("its /dev") {
-        let entry = entry.expect("an entry");
-        let name = entry.file_name().into_string().expect("UTF-8");
-        let meta = fs::metadata(entry.path()).expect("metadata");
-        if name.starts_with("nvidia") && meta.file_type().is_char_device() {
-            nodes.insert(name, (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())));
+    for (dir, begin) in [("/dev", "nvidia"), ("/dev/dri", "")] {
+        for entry in fs::read_dir(root.join(&dir[1..])).into_iter().flatten() {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().into_string().expect("UTF-8");
+            let meta = fs::metadata(entry.path()).expect("metadata");
+            if name.starts_with(begin) && meta.file_type().is_char_device() {
+                let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+                nodes.insert(format!("{dir}/{name}"), number);
+            }
         }
     }
     nodes
@@ -354,10 +426,24 @@ impl<'h> Scene<'h> {
         }
         if situation == Situation::Refused {
             assert_eq!(self.guest.rules(), self.guest_rules);
-            assert_eq!(nodes_in(&self.guest.dev()), BTreeMap::new());
+            assert_eq!(nodes_in(&self.guest.root()), BTreeMap::new());
+        }
+        if situation.gives() && end != End::Done {
+            self.ask_again();
         }
         assert_eq!(self.host.view().mounts(), self.mounts);
         self.go_on(situation, end);
+    }
+
+    /// A hook may be listed twice, and whoever calls it again may not know that the first was killed: then it brings
+    /// everything in, or refuses what it finds half done.
+    fn ask_again(&self) {
+        let again = self.host.run_hook("createRuntime", &self.holder.created());
+        let _about = About(&again);
+        match again.code {
+            Some(0) => self.assert_complete(&self.holder),
+            code => assert_eq!(code, Some(Exit::Request as i32)),
+        }
     }
 
     /// Whatever happened, the next request is served.
@@ -428,7 +514,8 @@ impl<'h> Real<'h> {
         let poststop = self.host.hook("poststop");
         let poststop: Vec<&str> = poststop.iter().map(String::as_str).collect();
         let asking = self.host.container(Runtime::Runc).annotation("vgpu.count", &ALL.to_string());
-        let asking = asking.on_root(&self.root).without_hooks_of("poststop").hooks_under(&prefix);
+        let asking = asking.env(CAPABILITIES.0, CAPABILITIES.1).on_root(&self.root);
+        let asking = asking.without_hooks_of("poststop").hooks_under(&prefix).with_driver_in_proc();
         asking.hook("poststop", &poststop).recorded().build()
     }
 
@@ -465,7 +552,7 @@ impl<'h> Real<'h> {
     fn run_to_the_end(&self, container: &Container) {
         container.start().ok();
         let pid = container.pid();
-        assert_given(self.host, container.id(), pid, Path::new(&format!("/proc/{pid}/root/dev")));
+        assert_given(self.host, container.id(), pid, Path::new(&format!("/proc/{pid}/root")));
         container.delete_force().ok();
     }
 }
@@ -487,15 +574,26 @@ fn a_real_container_has_all_or_does_not_start(cgroups: Cgroups) {
     timed(&name, &points, |point| real.hit(point));
 }
 
-/// A GPU that just cannot be looked at stays closed to a container that nothing but vgpu confines.
+/// The minor of a GPU that the inventory does not have, as it came later.
+const UNKNOWN: u32 = 7;
+
+/// A GPU that just cannot be looked at, or that nobody knows of, stays closed to a container that nothing but vgpu
+/// confines.
 fn other_gpus_stay_closed(cgroups: Cgroups) {
     let host = host(cgroups);
     let lot = Lot::new(&host, ALL);
     let other = host.gpus[0].minor;
-    // As an image might bring it.
-    let node = host.dir().join("smuggled");
-    make_node(&node, MAJOR, other);
-    let is_closed = |container: &Parked| container.open(&node).contains("Operation not permitted");
+    // As an image might bring them.
+    let render = host.gpus[0].graphics()[1].1;
+    let numbers = [(MAJOR, other), (MAJOR, UNKNOWN), render];
+    let nodes = numbers.map(|(major, minor)| {
+        let node = host.dir().join(format!("smuggled-{major}-{minor}"));
+        make_node(&node, major, minor);
+        node
+    });
+    let is_closed = |container: &Parked| {
+        nodes.iter().all(|node| container.open(node).contains("Operation not permitted"))
+    };
 
     let container = lot.park_unruled("undisturbed");
     let calls = strace::calls(&host, "createRuntime", &container.created(), 0);
@@ -515,6 +613,36 @@ fn other_gpus_stay_closed(cgroups: Cgroups) {
     assert!(is_closed(&container));
 }
 
+/// The hook and its child are killed together, after each thing that the child has brought in: then the lease stays,
+/// and the hook that is called again knows itself by what is there.
+fn both_are_killed(cgroups: Cgroups) {
+    let host = host(cgroups);
+    // They would be looked at again in any case.
+    fs::remove_dir_all(host.driver_root().join("run")).expect("sockets");
+    let mut scene = Scene::new(&host);
+    scene.replace_holder();
+    let calls = strace::calls(&host, "createRuntime", &scene.holder.created(), 0);
+    for name in ["move_mount", "symlinkat"] {
+        let made = calls.iter().filter(|call| call.who == Who::Child && call.name == name).count();
+        assert!(made > 1, "{made} {name}");
+        for nth in 1..=made {
+            scene.replace_holder();
+            let state = scene.holder.created();
+            let (mut hook, child) = strace::stopped_at(&host, "createRuntime", &state, name, nth);
+            let _about = About((name, nth));
+            let child = Process::of(child);
+            hook.kill();
+            hook.wait();
+            child.kill();
+            child.ended();
+            assert!(scene.has_lease(&scene.holder));
+            scene.ask_again();
+        }
+    }
+    assert_eq!(host.view().mounts(), scene.mounts);
+    scene.next();
+}
+
 on_v1_and_v2! {
     fn other_gpus = other_gpus_stay_closed;
     fn create_runtime_first = |cgroups| everything_fails_in_turn(cgroups, Situation::First);
@@ -523,5 +651,6 @@ on_v1_and_v2! {
     fn create_runtime_refused = |cgroups| everything_fails_in_turn(cgroups, Situation::Refused);
     fn poststop = |cgroups| everything_fails_in_turn(cgroups, Situation::Poststop);
     fn poststop_of_a_living_one = |cgroups| everything_fails_in_turn(cgroups, Situation::EarlyPoststop);
+    fn killed_together = both_are_killed;
     fn under_runc = a_real_container_has_all_or_does_not_start;
 }

@@ -4,6 +4,8 @@
 //! allows it, with EPERM where it does not. Each test runs itself again in a process and a mount namespace of
 //! its own, where the cgroup version it is about is the one that is mounted.
 
+mod common;
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,6 +13,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use common::host::Host;
+use common::parked::Lot;
+use common::view::Cgroups;
 use rustix::fs::{CWD, FlockOperation};
 use rustix::process::{WaitId, WaitIdOptions};
 use tempfile::TempDir;
@@ -501,6 +506,30 @@ fn v2_an_ancestor_that_denies_is_named() {
         let ruled = cgroup_v2::ancestors_with_programs(dir.path()).unwrap();
         assert_eq!(ruled, [parent.path.parse().unwrap()]);
         undo.undo().unwrap();
+    });
+}
+
+/// The same, as the hook says it. What it has done to the container's own cgroup is undone.
+#[test]
+#[ignore = "needs root: makes cgroups"]
+fn v2_a_hook_names_the_ancestors_that_may_deny() {
+    with(Mounted::V2, "v2_a_hook_names_the_ancestors_that_may_deny", || {
+        let host = Host::new(Cgroups::V2);
+        let (lot, name) = (Lot::new(&host, 1), host.name());
+        let refused = |above: &[&str], which: &str| {
+            let parked = lot.park_beneath(above, &format!("c{}", above.len()));
+            let rules = parked.rules();
+            let output = host.run_hook("createRuntime", &parked.created());
+            let line = format!(
+                "vgpu: {which} above the container's denies device 195:255 (/dev/nvidiactl); \
+                 allow it there (systemd: DeviceAllow= of the slice)\n"
+            );
+            assert_eq!((output.code, output.stderr), (Some(65), line));
+            assert_eq!(parked.rules(), rules);
+        };
+        refused(&["outer"], &format!("cgroup \"/{name}/outer\""));
+        refused(&["one", "two"], &format!("one of the cgroups \"/{name}/one/two\", \"/{name}/one\""));
+        assert_eq!(host.status()["leases"], serde_json::json!([]));
     });
 }
 

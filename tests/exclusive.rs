@@ -220,7 +220,7 @@ impl<'h> Crowd<'h> {
     where
         'h: 'c,
     {
-        let told = |c: &Parked| (c.id.clone(), told(&c.dev().join("vgpu/lease.json"), &c.id));
+        let told = |c: &Parked| (c.id.clone(), told(&c.root().join("dev/vgpu/lease.json"), &c.id));
         assert_one_holder_each(self.host, started.map(told));
     }
 
@@ -293,7 +293,7 @@ fn a_stuck_holder_of_the_lock(cgroups: Cgroups) {
     let lot = Lot::new(&host, 1);
     let [before, stuck, other] = ["before", "stuck", "other"].map(|id| lot.park(id));
     before.hook("createRuntime").wait().ok();
-    let (hook, pid) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "flock");
+    let (hook, pid) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "flock", 1);
     assert_eq!(pid, hook.pid());
 
     let named = format!("is held by process {pid} for longer than 20ms");
@@ -316,7 +316,7 @@ fn a_holder_of_the_lock_that_goes_on(cgroups: Cgroups) {
     let host = host(cgroups, IMPATIENT);
     let lot = Lot::new(&host, 1);
     let [stuck, other] = ["stuck", "other"].map(|id| lot.park(id));
-    let (hook, pid) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "flock");
+    let (hook, pid) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "flock", 1);
     other.hook("createRuntime").wait().exits(75);
     strace::send(pid, Signal::CONT);
     hook.wait().ok();
@@ -329,7 +329,7 @@ fn a_hook_that_is_stuck_in_its_container(cgroups: Cgroups) {
     let host = host(cgroups, IMPATIENT);
     let lot = Lot::new(&host, 1);
     let [stuck, other] = ["stuck", "other"].map(|id| lot.park(id));
-    let (hook, child) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "setns");
+    let (hook, child) = strace::stopped_at(&host, "createRuntime", &stuck.created(), "setns", 1);
     assert_ne!(child, hook.pid());
     other.hook("createRuntime").wait().ok();
     strace::send(hook.pid(), Signal::KILL);

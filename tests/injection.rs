@@ -110,6 +110,28 @@ fn a_gpu_that_another_hook_has_opened_is_found() {
     assert_eq!(host.status()["leases"], serde_json::json!([]));
 }
 
+/// The same on v2, where all programs must allow a device: beside the runtime's, such a one opens nothing.
+#[test]
+#[ignore = "needs root: makes cgroups and mounts"]
+fn a_program_of_another_hooks_that_allows_all_is_found() {
+    let host = Host::new(Cgroups::V2);
+    let lot = Lot::new(&host, 1);
+    let beside = lot.park("beside");
+    beside.allow_all_beside();
+    host.run_hook("createRuntime", &beside.created()).ok();
+    let other = host.driver_root().join("dev/nvidia0");
+    assert!(beside.open(&other).contains("Operation not permitted"));
+    beside.end();
+
+    let alone = lot.park("alone");
+    alone.allow_all();
+    let rules = alone.rules();
+    let output = host.run_hook("createRuntime", &alone.created()).exits(65);
+    assert!(output.stderr.contains("its device cgroup allows /dev/nvidia0"), "{output}");
+    assert_eq!(alone.rules(), rules);
+    assert_eq!(host.status()["leases"].as_array().map(Vec::len), Some(1), "that of the first, which is gone");
+}
+
 /// A process started later in the container, which has no more than the container's cgroup and mounts.
 #[test]
 #[ignore = "needs root: starts containers"]

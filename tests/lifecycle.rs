@@ -126,3 +126,20 @@ fn a_cgroup_that_is_used_again_does_not_keep_a_lease() {
         third.end();
     }
 }
+
+/// The same where none of those who share it has a lease.
+#[test]
+#[ignore = "needs root: makes cgroups and mounts"]
+fn a_cgroup_with_anybody_else_in_it_is_refused() {
+    for cgroups in [Cgroups::V1, Cgroups::V2] {
+        let host = host_with_one_vgpu(cgroups);
+        let lot = Lot::new(&host, 1);
+        let [asking, other] = ["asking", "other"].map(|id| lot.park(id));
+        other.move_to(&asking);
+        let shared = host.run_hook("createRuntime", &asking.created()).exits(65);
+        assert!(shared.stderr.contains("with other processes, which would have its GPUs too"), "{shared}");
+        assert_eq!(holders(&host), [""; 0]);
+        other.kill();
+        host.run_hook("createRuntime", &asking.created()).ok();
+    }
+}

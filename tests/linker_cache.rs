@@ -298,4 +298,12 @@ fn many_starts_on_one_layer_leave_what_the_first_left() {
         asking(host.container(Runtime::Runc).on_root(first.root()).args(&look())).build().run().ok();
     }
     assert_eq!(Snapshot::of(&root).new_since(&left), [""; 0].map(Path::new));
+    let state = fs::read_dir(host.state_dir()).expect("the state directory");
+    let mut names: Vec<String> =
+        state.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
+    names.sort();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the boot id");
+    let boot = boot.trim_end();
+    assert_eq!(names, [format!("inventory-{boot}.json"), "lock".to_owned(), format!("state-{boot}.json")]);
+    assert_eq!(host.status()["leases"], serde_json::json!([]));
 }

@@ -237,6 +237,7 @@ fn json_has_the_promised_shape() {
             "sockets": [],
             "proc": [format!("/proc/driver/nvidia/gpus/{}", gpu.pci)],
             "missing": null,
+            "out_of_reach": [],
         })
     );
     assert_eq!(missing[0], format!("{}/dev/nvidia-uvm-tools is not there", root.display()));

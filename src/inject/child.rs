@@ -2,7 +2,7 @@
 //! this process nothing may go on from there. It answers through a pipe.
 
 use std::io::Write;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rustix::fs::OFlags;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{WaitId, WaitIdOptions};
 
-use crate::cgroup;
+use crate::cgroup::{self, OwnCgroups};
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::sys::clone::{Fork, exit_now, fork_into};
 
@@ -20,20 +20,20 @@ use crate::sys::clone::{Fork, exit_now, fork_into};
 pub enum Birth<'a> {
     /// In the hook's cgroup.
     Beside,
-    /// In this cgroup of v2 from its first instruction on.
-    Within(BorrowedFd<'a>),
-    /// In this cgroup of v1, once it has moved there; that can take milliseconds.
-    MovesTo(BorrowedFd<'a>),
+    /// In the innermost of these, on v2, from its first instruction on.
+    Within(&'a OwnCgroups),
+    /// In the innermost of these, on v1, once it has moved there; that can take milliseconds.
+    MovesTo(&'a OwnCgroups),
 }
 
 /// The longest answer, in bytes: what pipe(7) takes in one piece, so that nobody ever waits for the other end.
 const ANSWER: usize = 4096;
 
-/// Runs `work` in a child and passes on how it ended.
-pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<()>) -> Result<()> {
+/// Runs `work` in a child and passes on how it ended: what it found, or its error.
+pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<Option<String>>) -> Result<Option<String>> {
     let (answer, pipe) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
         .or_exit(Exit::Io, || "cannot make a pipe")?;
-    let within = if let Birth::Within(cgroup) = birth { Some(cgroup) } else { None };
+    let within = if let Birth::Within(cgroups) = birth { Some(cgroups.innermost().as_fd()) } else { None };
     match fork_into(within) {
         Ok(Fork::Child) => {
             let outcome = catch_unwind(AssertUnwindSafe(|| move_to(birth).and_then(|()| work())))
@@ -64,32 +64,32 @@ pub fn run(birth: Birth<'_>, work: impl FnOnce() -> Result<()>) -> Result<()> {
 
 /// Writing 0 moves the writer (cgroup-v1/cgroups.rst).
 fn move_to(birth: Birth<'_>) -> Result<()> {
-    let Birth::MovesTo(cgroup) = birth else { return Ok(()) };
-    cgroup::open(cgroup, "tasks", OFlags::WRONLY)
+    let Birth::MovesTo(cgroups) = birth else { return Ok(()) };
+    cgroup::open(cgroups.innermost().as_fd(), "tasks", OFlags::WRONLY)
         .and_then(|mut tasks| tasks.write_all(b"0"))
         .or_exit(Exit::Io, || "cannot enter the container's cgroup")
 }
 
-/// The exit code in one byte, then the message; a single 0 for success.
-fn encode(outcome: &Result<()>) -> Vec<u8> {
-    match outcome {
-        Ok(()) => vec![0],
-        Err(e) => {
-            let mut answer = [&[e.exit as u8], e.to_string().as_bytes()].concat();
-            answer.truncate(ANSWER);
-            answer
-        }
-    }
+/// The exit code in one byte, then the message; for success 0, then what was found.
+fn encode(outcome: &Result<Option<String>>) -> Vec<u8> {
+    let (code, text) = match outcome {
+        Ok(found) => (0, found.clone().unwrap_or_default()),
+        Err(e) => (e.exit as u8, e.to_string()),
+    };
+    let mut answer = [&[code], text.as_bytes()].concat();
+    answer.truncate(ANSWER);
+    answer
 }
 
-fn decode(bytes: &[u8]) -> Result<()> {
+fn decode(bytes: &[u8]) -> Result<Option<String>> {
     let died = || Error::new(Exit::Io, "the child that enters the container died");
-    let (code, message) = bytes.split_first().ok_or_else(died)?;
+    let (code, text) = bytes.split_first().ok_or_else(died)?;
+    let text = String::from_utf8_lossy(text);
     if *code == 0 {
-        return Ok(());
+        return Ok(Some(text.into_owned()).filter(|found| !found.is_empty()));
     }
     let exit = Exit::ALL.into_iter().find(|exit| *exit as u8 == *code).ok_or_else(died)?;
-    Err(Error::new(exit, String::from_utf8_lossy(message)))
+    Err(Error::new(exit, text))
 }
 
 #[cfg(test)]
@@ -98,7 +98,9 @@ mod tests {
 
     #[test]
     fn what_the_child_says_arrives() {
-        assert_eq!(decode(&encode(&Ok(()))), Ok(()));
+        for found in [None, Some("something".to_owned())] {
+            assert_eq!(decode(&encode(&Ok(found.clone()))), Ok(found));
+        }
         for exit in Exit::ALL {
             let outcome = Err(Error::new(exit, "line"));
             assert_eq!(decode(&encode(&outcome)), outcome);

@@ -154,8 +154,6 @@ impl<'a> Detached<'a> {
                 .or_exit(Exit::Io, || "cannot make /dev/vgpu/hidden")?;
         }
         detached::seal(&self.lease, "/dev/vgpu")?;
-        dev.make(VGPU, FileType::Directory)?;
-        dev.mount(VGPU, FileType::Directory, &self.lease)?;
         for (node, clone) in self.nodes.iter().zip(&self.clones) {
             let (directory, name) = node.name.rsplit_once('/').unwrap_or(("", &node.name));
             let below = (!directory.is_empty()).then(|| dev.directory(directory)).transpose()?;
@@ -163,14 +161,17 @@ impl<'a> Detached<'a> {
             holder.make(name, FileType::RegularFile)?;
             holder.mount(name, FileType::RegularFile, clone)?;
         }
+        dev.make(VGPU, FileType::Directory)?;
+        dev.mount(VGPU, FileType::Directory, &self.lease)?;
+        // The kernel clones nothing of a mount that is mounted nowhere.
         foreign.iter().try_for_each(|(directory, name)| self.cover(dev, directory, name))?;
         mount_id(&self.lease)
     }
 
-    /// Has an earlier call for this container done this, or begun it? (What is missing then, the read-back finds.)
-    /// Then a tmpfs that is nowhere but beneath the root is mounted at `/dev/vgpu`, with this lease.json in it, word
-    /// for word. Its mount.
-    pub fn attached(&self, dev: &Holder, container: &Place) -> Result<Option<u64>> {
+    /// Has an earlier call for this container done this, to its end? Then a tmpfs that is nowhere but beneath the root
+    /// is mounted at `/dev/vgpu`, with this lease.json in it, word for word, and every node of another GPU is covered.
+    /// Its mount.
+    pub fn attached(&self, dev: &Holder, container: &Place, foreign: &Foreign) -> Result<Option<u64>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(vgpu) = openat(&dev.fd, VGPU, flags, Mode::empty()) else { return Ok(None) };
         let mount = mount_id(&vgpu)?;
@@ -188,7 +189,8 @@ impl<'a> Detached<'a> {
         let mut text = Vec::new();
         let limit = self.lease_json.len() as u64 + 1;
         File::from(file).take(limit).read_to_end(&mut text).or_exit(Exit::Io, cannot)?;
-        Ok((text == self.lease_json.as_bytes()).then_some(mount))
+        let done = text == self.lease_json.as_bytes() && self.foreign_nodes(dev, foreign)?.is_empty();
+        Ok(done.then_some(mount))
     }
 
     /// Covers a node with an empty file that nobody may open, out of the lease's tmpfs: private and
@@ -248,9 +250,8 @@ impl<'a> Detached<'a> {
         Ok(Some(name.to_owned()))
     }
 
-    /// Looks again, through the root: the lease is there and every node is. With `opens`, from within the
-    /// container's cgroup: each may be opened.
-    pub fn read_back(&self, container: &Place, lease: u64, opens: bool) -> Result<()> {
+    /// Looks again, through the root: the lease is there and every node is.
+    pub fn read_back(&self, container: &Place, lease: u64) -> Result<()> {
         let there = |name: &str| container.open(&format!("dev/{name}"), OFlags::PATH | OFlags::NOFOLLOW);
         if !there(VGPU).is_ok_and(|fd| mount_id(&fd) == Ok(lease)) {
             return Err(lost("dev/vgpu"));
@@ -260,15 +261,18 @@ impl<'a> Detached<'a> {
             if stat.ok().as_ref().and_then(device_number) != Some(node.number) {
                 return Err(lost(&format!("dev/{}", node.name)));
             }
-            if opens && !may_open(node)? {
-                let message = format!(
-                    "a cgroup above the container's denies device {} (/dev/{}); allow it there (systemd: DeviceAllow= of the slice)",
-                    node.number, node.name
-                );
-                return Err(Error::new(Exit::Request, message));
-            }
         }
         Ok(())
+    }
+
+    /// From within the container's cgroup: one of the nodes that may not be opened, if any, for a message.
+    pub fn denied(&self) -> Result<Option<String>> {
+        for node in self.nodes {
+            if !may_open(node)? {
+                return Ok(Some(format!("device {} (/dev/{})", node.number, node.name)));
+            }
+        }
+        Ok(None)
     }
 }
 

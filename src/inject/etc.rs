@@ -17,6 +17,7 @@ use super::detached::move_onto;
 use super::place::{Holder, Id, Place, id, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
+use crate::files;
 
 /// The image's version: a regular file that may be replaced or mounted on.
 pub(super) struct Old {
@@ -24,6 +25,8 @@ pub(super) struct Old {
     pub etc: Holder,
     name: String,
     fd: OwnedFd,
+    /// In bytes, when it was looked at.
+    size: u64,
 }
 
 /// vgpu's version, and how it gets into the place of the image's.
@@ -56,7 +59,7 @@ impl Old {
             let message = format!("something is mounted at {} already; leave it out", shown());
             return Err(Error::new(Exit::Request, message));
         }
-        Ok(Some(Self { etc, name: name.to_owned(), fd }))
+        Ok(Some(Self { etc, name: name.to_owned(), fd, size: stat.st_size.try_into().unwrap_or_default() }))
     }
 
     /// At most one byte more than `most`. The very file that was looked at is opened, through `proc`, the host's
@@ -65,9 +68,8 @@ impl Old {
         let path = format!("self/fd/{}", self.fd.as_raw_fd());
         let read = || -> io::Result<Vec<u8>> {
             let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-            let mut bytes = Vec::new();
-            File::from(file).take(most + 1).read_to_end(&mut bytes)?;
-            Ok(bytes)
+            let usual = usize::try_from(self.size.min(most)).unwrap_or_default() + 1;
+            files::whole(File::from(file).take(most + 1), usual)
         };
         read().or_exit(Exit::Io, || format!("cannot read {}", shown(&self.name)))
     }

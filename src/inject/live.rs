@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::thread::LinkNameSpaceType;
 
+use super::cgroup_v2;
 use super::child::{self, Birth};
 use super::dev::{self, Foreign, OpenNode};
 use super::files::{self, OpenFile};
@@ -24,6 +25,7 @@ use super::mounts::MountTable;
 use super::place::{Holder, Place, mount_id};
 use super::procfs::{self, Told};
 use super::sockets::{self, OpenSocket};
+use crate::cgroup::CgroupPath;
 use crate::container::{Container, RootIds};
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
@@ -117,13 +119,32 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
         // Only a child that is in the container's cgroup can read back what that allows.
         in_its_cgroup: !matches!(entry.birth, Birth::Beside),
     };
-    child::run(entry.birth, || {
+    let denied = child::run(entry.birth, || {
         rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))
             .or_exit(Exit::Io, || "cannot enter the container's mount namespace")?;
         // What is made here has the mode that is written here.
         rustix::process::umask(Mode::empty());
-        inside.attach()
-    })
+        inside.attach()?;
+        inside.denied()
+    })?;
+    denied.map_or(Ok(()), |device| Err(denied_above(entry.birth, &device)))
+}
+
+/// The container's own cgroups were told to allow the device, so that one above them denies it. Which that is the
+/// kernel does not say; of v2, it says which have device programs at all.
+fn denied_above(birth: Birth, device: &str) -> Error {
+    let ruled = match birth {
+        Birth::Within(cgroups) => cgroup_v2::ancestors_with_programs(cgroups.outermost().path()),
+        Birth::MovesTo(_) | Birth::Beside => Ok(Vec::new()),
+    };
+    let ruled: Vec<String> = ruled.unwrap_or_default().iter().map(CgroupPath::to_string).collect();
+    let which = match &ruled[..] {
+        [] => "a cgroup".to_owned(),
+        [one] => format!("cgroup {one}"),
+        several => format!("one of the cgroups {}", several.join(", ")),
+    };
+    let message = format!("{which} above the container's denies {device}");
+    Error::new(Exit::Request, message).remedy("allow it there (systemd: DeviceAllow= of the slice)")
 }
 
 /// The container's root directory: by which path, and which directory that is.
@@ -191,24 +212,31 @@ impl Inside<'_> {
         let container = Place { root, root_mount, mounts: &self.mounts, ids: self.ids, own_layer };
         let dev = dev(&container)?;
         let compat = self.files.compat(&container);
-        let lease = match self.dev.attached(&dev, &container)? {
+        let lease = match self.dev.attached(&dev, &container, &self.foreign)? {
             Some(lease) => lease,
             None => {
-                // First what is not looked at again when an earlier call has done this.
                 self.procfs.attach(&container)?;
-                let lease = self.dev.attach(&dev, &self.foreign)?;
                 self.files.attach(&container, &compat)?;
                 self.sockets.attach(&container)?;
-                lease
+                // The last, for it tells a later call that all is there.
+                self.dev.attach(&dev, &self.foreign)?
             }
         };
         self.files.read_back(&container, &compat)?;
         self.sockets.read_back(&container)?;
-        self.dev.read_back(&container, lease, self.in_its_cgroup)?;
-        if self.in_its_cgroup && !self.foreign.allowed {
+        self.dev.read_back(&container, lease)
+    }
+
+    /// What the container's cgroup lets it open is what the lease says: the others' nodes are closed. One of its own
+    /// that is closed, too, if any.
+    fn denied(&self) -> Result<Option<String>> {
+        if !self.in_its_cgroup {
+            return Ok(None);
+        }
+        if !self.foreign.allowed {
             dev::read_back_closed(self.others)?;
         }
-        Ok(())
+        self.dev.denied()
     }
 
     /// The mount of the container's root, which the runtime has bound onto itself at the root's path.

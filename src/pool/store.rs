@@ -362,6 +362,25 @@ mod tests {
 
     #[test]
     #[ignore = "needs root: the state directory must be root's"]
+    fn fifos_do_not_hang() {
+        use rustix::fs::{CWD, FileType, mknodat};
+        let (_temporary, dir) = kept();
+        let fifo = |path: &Path| mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        fifo(&dir.path().join(format!("{}.new", dir.state_name())));
+        let save = || dir.lock(Duration::ZERO).unwrap().save();
+        assert_eq!(save().unwrap_err().exit, Exit::Io);
+        assert_eq!(dir.peek().unwrap().len(), 2, "the old state stands");
+        save().expect("what was in the way is gone");
+
+        fs::remove_file(state_file(&dir)).unwrap();
+        fifo(&state_file(&dir));
+        for error in [dir.peek().unwrap_err(), dir.lock(Duration::ZERO).unwrap_err()] {
+            assert!(error.to_string().contains("is damaged"), "{error}");
+        }
+    }
+
+    #[test]
+    #[ignore = "needs root: the state directory must be root's"]
     fn one_holder_at_a_time_and_the_next_is_told_who() {
         let (_temporary, dir) = kept();
         let locked = dir.lock(Duration::ZERO).unwrap();

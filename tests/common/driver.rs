@@ -25,6 +25,12 @@ pub fn install_required(root: &Path, version: &str) {
     install(root, version, |item| item.required);
 }
 
+/// A file or two of each kind that containers get: whoever counts steps does not want all.
+pub fn install_some(root: &Path, version: &str) {
+    let named = |name| ["nvidia-smi", "etc/OpenCL/vendors/nvidia.icd"].contains(&name);
+    install(root, version, |item| item.required || item.kind == Kind::Socket || named(item.name));
+}
+
 /// All libraries, for 32 bits too, all programs and configuration; its daemons run.
 pub fn install_all(root: &Path, version: &str) {
     install(root, version, |_| true);

@@ -173,8 +173,8 @@ pub fn mounted_by_vgpu(pid: u32) -> Vec<String> {
     let its = |line: &&str| {
         let path = Path::new(line.split(' ').nth(4).expect("a path"));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let of_driver = path.components().any(|part| part.as_os_str() == "nvidia");
-        name == "vgpu" || name.starts_with("nvidia") || of_driver
+        let of_driver = |part: &str| part.starts_with("nvidia") || part == "dri";
+        name == "vgpu" || path.components().any(|part| of_driver(&part.as_os_str().to_string_lossy()))
     };
     mounts.lines().filter(its).map(str::to_owned).collect()
 }

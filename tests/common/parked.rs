@@ -4,15 +4,16 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vgpu::sys::bpf::{self, Insn};
 
 use super::cgroup;
 use super::command::Running;
 use super::host::{Host, make_dir};
+use super::rootfs;
 use super::view::{Cgroups, script};
 use super::wait::Process;
 
@@ -20,6 +21,7 @@ use super::wait::Process;
 pub struct Lot<'h> {
     host: &'h Host,
     bundle: PathBuf,
+    root: PathBuf,
 }
 
 impl<'h> Lot<'h> {
@@ -27,17 +29,38 @@ impl<'h> Lot<'h> {
     pub fn new(host: &'h Host, count: u32) -> Self {
         let bundle = host.dir().join(format!("lot-{count}"));
         let root = bundle.join("rootfs");
-        make_dir(&root.join("dev"));
-        make_dir(&root.join("etc"));
+        for dir in ["dev", "etc/ld.so.conf.d", "proc/driver"] {
+            make_dir(&root.join(dir));
+        }
         fs::copy("/etc/ld.so.cache", root.join("etc/ld.so.cache")).expect("a linker cache");
         let config = json!({
             "ociVersion": "1.0.2",
-            "root": { "path": "rootfs" },
+            "root": { "path": root },
             "annotations": { "vgpu.count": count.to_string() },
             "linux": { "resources": { "devices": [{ "allow": false, "access": "rwm" }] } },
         });
         fs::write(bundle.join("config.json"), config.to_string()).expect("config.json");
-        Self { host, bundle }
+        Self { host, bundle, root }
+    }
+
+    /// The same with a variable in the environment.
+    pub fn with_env(self, variable: &str, value: &str) -> Self {
+        self.change(|config| config["process"]["env"] = json!([format!("{variable}={value}")]));
+        self
+    }
+
+    /// The same on an overlay, with a writable layer.
+    pub fn on_overlay(mut self) -> Self {
+        self.root = rootfs::overlay(self.host, &self.root, &self.bundle);
+        self.change(|config| config["root"]["path"] = json!(self.root));
+        self
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Value)) {
+        let file = self.bundle.join("config.json");
+        let mut config = serde_json::from_slice(&fs::read(&file).expect("config.json")).expect("JSON");
+        change(&mut config);
+        fs::write(file, config.to_string()).expect("config.json");
     }
 
     /// Makes a container of this id, which no other has or had on this host.
@@ -45,8 +68,10 @@ impl<'h> Lot<'h> {
         self.park_in(id, &[id])
     }
 
-    /// The same, but its cgroup allows every device, as podman has it with uid and gid mappings.
+    /// The same, but without rules, so that its cgroup allows every device: podman has it so with uid and gid
+    /// mappings.
     pub fn park_unruled(&self, id: &str) -> Parked<'h> {
+        self.change(|config| config["linux"]["resources"] = json!({}));
         let cgroup = format!("{}/{}/{id}", devices(self.host), self.host.name());
         fs::create_dir(self.host.view().path(&cgroup)).expect("a cgroup");
         self.start(id, &cgroup)
@@ -55,12 +80,14 @@ impl<'h> Lot<'h> {
     /// The same as crun does it under systemd: in a cgroup beneath the scope that systemd made for it. Both
     /// have rules, as newer versions write them.
     pub fn park_in_scope(&self, id: &str) -> Parked<'h> {
-        let file = self.bundle.join("config.json");
-        let mut config: serde_json::Value =
-            serde_json::from_slice(&fs::read(&file).expect("config.json")).expect("JSON");
-        config["linux"]["cgroupsPath"] = format!("{}:parked:{id}", self.host.name()).into();
-        fs::write(file, config.to_string()).expect("config.json");
+        let path = format!("{}:parked:{id}", self.host.name());
+        self.change(|config| config["linux"]["cgroupsPath"] = json!(path));
         self.park_in(id, &[&format!("parked-{id}.scope"), "container"])
+    }
+
+    /// The same, but beneath these cgroups, which are not the container's own and have rules, too.
+    pub fn park_beneath(&self, above: &[&str], id: &str) -> Parked<'h> {
+        self.park_in(id, &[above, &[id]].concat())
     }
 
     fn park_in(&self, id: &str, cgroups: &[&str]) -> Parked<'h> {
@@ -76,14 +103,14 @@ impl<'h> Lot<'h> {
     }
 
     fn start(&self, id: &str, cgroup: &str) -> Parked<'h> {
-        let root = self.bundle.join("rootfs");
-        let (park, root) = (script("park.sh"), root.to_str().expect("UTF-8").to_owned());
+        let (park, driver) = (script("park.sh"), self.host.driver_root());
+        let [park, root, driver] = [&park, &self.root, &driver].map(|path| path.to_str().expect("UTF-8"));
         let unshare = ["unshare", "--mount", "--propagation", "private", "sh"];
-        let park = [park.to_str().expect("UTF-8"), cgroup, &root];
+        let park = [park, cgroup, root, driver];
         let process = self.host.view().start(&[&unshare[..], &park].concat(), b"");
         process.says("parked\n");
-        let (bundle, cgroup) = (self.bundle.clone(), self.host.view().path(cgroup));
-        Parked { host: self.host, id: id.to_owned(), bundle, cgroup, process }
+        let (bundle, root, cgroup) = (self.bundle.clone(), self.root.clone(), self.host.view().path(cgroup));
+        Parked { host: self.host, id: id.to_owned(), bundle, root, cgroup, process }
     }
 }
 
@@ -98,14 +125,22 @@ fn devices(host: &Host) -> &'static str {
 /// As every engine begins its list; the one device is there so that there is a list to keep.
 fn deny_all(host: &Host, cgroup: &Path) {
     if host.view().cgroups() == Cgroups::V2 {
-        let (mov_r0_0, exit) = (Insn::new(0xb7, 0, 0, 0, 0), Insn::new(0x95, 0, 0, 0, 0));
-        let deny = bpf::load("deny_all", &[mov_r0_0, exit]).expect("a device program");
-        let cgroup = File::open(cgroup).expect("a cgroup");
-        bpf::attach(cgroup.as_fd(), deny.as_fd(), bpf::ALLOW_MULTI).expect("attaching it");
+        attach(cgroup, &load("deny_all", 0));
     } else {
         fs::write(cgroup.join("devices.deny"), "a").expect("devices.deny");
         fs::write(cgroup.join("devices.allow"), "c 1:3 rwm").expect("devices.allow");
     }
+}
+
+/// A device program that gives this answer to everything.
+fn load(name: &str, answer: i32) -> OwnedFd {
+    let (mov_r0_answer, exit) = (Insn::new(0xb7, 0, 0, 0, answer), Insn::new(0x95, 0, 0, 0, 0));
+    bpf::load(name, &[mov_r0_answer, exit]).expect("a device program")
+}
+
+fn attach(cgroup: &Path, program: &OwnedFd) {
+    let cgroup = File::open(cgroup).expect("a cgroup");
+    bpf::attach(cgroup.as_fd(), program.as_fd(), bpf::ALLOW_MULTI).expect("attaching it");
 }
 
 /// One of them. What still runs of it ends with the host.
@@ -114,6 +149,7 @@ pub struct Parked<'h> {
     /// Its id.
     pub id: String,
     bundle: PathBuf,
+    root: PathBuf,
     cgroup: PathBuf,
     process: Running,
 }
@@ -156,13 +192,16 @@ impl Parked<'_> {
 
     /// Opens everything, on v2, as another hook may have done: its device program is replaced.
     pub fn allow_all(&self) {
-        let (mov_r0_1, exit) = (Insn::new(0xb7, 0, 0, 0, 1), Insn::new(0x95, 0, 0, 0, 0));
-        let allow = bpf::load("allow_all", &[mov_r0_1, exit]).expect("a device program");
-        let cgroup = File::open(&self.cgroup).expect("a cgroup");
+        let (allow, cgroup) = (load("allow_all", 1), File::open(&self.cgroup).expect("a cgroup"));
         for id in bpf::attached(cgroup.as_fd()).expect("its programs").ids {
             let deny = bpf::open(id).expect("a program");
             bpf::replace(cgroup.as_fd(), allow.as_fd(), deny.as_fd()).expect("replacing it");
         }
+    }
+
+    /// Attaches a program that allows everything, on v2, beside the one that is there.
+    pub fn allow_all_beside(&self) {
+        attach(&self.cgroup, &load("allow_all", 1));
     }
 
     /// Moves its first process into another's cgroup.
@@ -176,10 +215,10 @@ impl Parked<'_> {
         fs::write(above, self.pid().to_string()).expect("cgroup.procs");
     }
 
-    /// Its `/dev`, as this process can open it.
-    pub fn dev(&self) -> PathBuf {
-        let root = self.bundle.join("rootfs/dev");
-        PathBuf::from(format!("/proc/{}/root", self.pid())).join(root.strip_prefix("/").expect("absolute"))
+    /// Its root, as this process can open it.
+    pub fn root(&self) -> PathBuf {
+        let root = self.root.strip_prefix("/").expect("absolute");
+        PathBuf::from(format!("/proc/{}/root", self.pid())).join(root)
     }
 
     /// What its device cgroup allows: on v1 the list, on v2 ids and names of its programs.

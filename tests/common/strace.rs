@@ -151,7 +151,7 @@ pub fn hit(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, f
 
 /// The same for a call of the child that comes after it has entered the container.
 fn hit_child(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, fault: Fault) -> Hit {
-    let (hook, child) = stopped_at(host, stage, state, "setns");
+    let (hook, child) = stopped_at(host, stage, state, "setns", 1);
     let entered =
         calls.iter().position(|call| call.who == Who::Child && call.name == "setns").expect("setns");
     let before = count(&calls[..=entered], Who::Child, &call.name);
@@ -169,11 +169,11 @@ fn hit_child(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call,
     Hit { code: output.code, stderr: output.stderr, reached: was_hit(&log) }
 }
 
-/// Starts a hook and lets the process that first makes the call `name` stop after it, traced by nobody any
-/// more; then returns the hook and that process.
-pub fn stopped_at(host: &Host, stage: &str, state: &str, name: &str) -> (Running, u32) {
+/// Starts a hook and lets the process that first makes the call `name` for the `nth` time stop after it, traced by
+/// nobody any more; then returns the hook and that process.
+pub fn stopped_at(host: &Host, stage: &str, state: &str, name: &str, nth: usize) -> (Running, u32) {
     let log = new_log(host);
-    let rule = format!("inject={name}:signal=STOP:when=1");
+    let rule = format!("inject={name}:signal=STOP:when={nth}");
     // -D: the hook is our own child, and not strace's, so that it is there when strace is not.
     let hook = start(host, &["-f", "-D", "-e", &format!("trace={name}"), "-e", &rule], &log, stage, state);
     for_file(&log, "the hook to stop", |text| text.contains("--- stopped by SIGSTOP ---"));

@@ -23,7 +23,7 @@ use vgpu_remoting::cudnn;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
-use vgpu_remoting::worker::Worker;
+use vgpu_remoting::worker::{Device, Worker};
 
 /// So few that the ring has room for their computes.
 const TURNS: u32 = 1000;
@@ -34,6 +34,8 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Does nothing.
 struct Idle;
+
+impl Device for Idle {}
 
 #[rustfmt::skip]
 impl Backend for Idle {
@@ -182,7 +184,7 @@ fn main() {
     let socket = directory.path().join("worker");
     let listener = UnixListener::bind(&socket).unwrap();
     std::thread::spawn(move || {
-        let channel = Channel::accept(listener.accept().unwrap().0).unwrap();
+        let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
         serve(&channel, &mut Worker::new(channel.contents(), Idle)).unwrap();
     });
     // SAFETY: the other thread does not look at the environment.

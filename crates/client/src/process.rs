@@ -75,10 +75,10 @@ fn channel() -> Channel {
     })
 }
 
-/// As to a worker that has died.
+/// As to a worker that has died, and had no device memory.
 fn nobodys() -> io::Result<Channel> {
     let (ours, theirs) = UnixStream::pair()?;
-    (&theirs).write_all(&[1])?;
+    (&theirs).write_all(&[0; 16])?;
     Channel::connect(ours)
 }
 

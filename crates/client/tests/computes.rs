@@ -13,7 +13,7 @@ use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Version};
-use vgpu_remoting::worker::Worker;
+use vgpu_remoting::worker::{Device, Worker};
 
 /// Notes what it is asked to do.
 #[derive(Clone, Default)]
@@ -24,6 +24,8 @@ impl Diary {
         self.0.lock().unwrap().push(entry);
     }
 }
+
+impl Device for Diary {}
 
 impl Backend for Diary {
     fn cudnnActivationForward(
@@ -71,7 +73,7 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
     let diary = Diary::default();
     let backend = diary.clone();
     let worker = std::thread::spawn(move || {
-        let channel = Channel::accept(listener.accept().unwrap().0).unwrap();
+        let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
         let mut worker = if forwards {
             Worker::forwarded(Version::V9, backend)
         } else {

@@ -23,7 +23,7 @@ use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
 use vgpu_remoting::wire::Words;
-use vgpu_remoting::worker::{SYNCHRONISE, Worker};
+use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
 
 /// Fewer than the predictor takes for an iteration of its own.
 const TURNS: u32 = 50_000;
@@ -102,6 +102,8 @@ fn median(mut of: Vec<f64>) -> f64 {
 /// Computes nothing, successfully.
 struct Nothing;
 
+impl Device for Nothing {}
+
 impl Backend for Nothing {
     fn cudnnActivationForward(
         &mut self,
@@ -122,7 +124,7 @@ impl Backend for Nothing {
 fn connected(mode: Mode) -> &'static Channel {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {
-        let channel = Channel::accept(theirs).unwrap();
+        let channel = Channel::accept(theirs, 0..0).unwrap();
         let mut worker = match mode {
             Mode::Reuse => Worker::new(channel.contents(), Nothing),
             _ => Worker::forwarded(Version::V9, Nothing),

@@ -4,6 +4,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,14 +22,16 @@ use crate::contents;
 use crate::cudnn::backend::Backend;
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
+use crate::staging;
 use crate::sync::{Region, Spin};
-use crate::sys::Shared;
+use crate::sys::{Reserved, Shared};
 use crate::wire::{Head, Malformed, Words};
-use crate::worker::Worker;
+use crate::worker::{Device, Worker};
 
 /// Room for some thousand records.
 const RING: usize = ring::words(1 << 16);
 const CONTENTS: usize = contents::words(contents::CAPACITY);
+const ALL: usize = RING + reply::WORDS + CONTENTS + staging::WORDS;
 
 /// The connection of a client process to its worker, seen from either side.
 #[derive(Debug)]
@@ -39,31 +42,38 @@ pub struct Channel {
     peer: OwnedFd,
     /// Keeps the worker's end open, for the client to see it end.
     _socket: Option<UnixStream>,
+    /// The addresses of device memory, which are the same on both sides.
+    device: Range<u64>,
+    /// Keeps the client from having anything there.
+    _reserved: Option<Reserved>,
 }
 
 impl Channel {
     /// The client's side.
     ///
     /// # Errors
-    /// Of the system; `UnexpectedEof` where the worker refuses.
+    /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
+    /// worker refuses.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
-        let memory = Shared::new(RING + reply::WORDS + CONTENTS)?;
+        let memory = Shared::new(ALL)?;
         let hello = api::fingerprint().to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fds = [memory.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
         sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        let mut ready = [0];
+        let mut ready = [0; 16];
         io::Read::read_exact(&mut &socket, &mut ready)?;
-        Ok(Self { memory, peer: socket.into(), _socket: None })
+        let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
+        let reserved = if start == end { None } else { Some(Reserved::new(start..end)?) };
+        Ok(Self { memory, peer: socket.into(), _socket: None, device: start..end, _reserved: reserved })
     }
 
-    /// The worker's side.
+    /// The worker's side, with these addresses of device memory for the client.
     ///
     /// # Errors
     /// Of the system; `InvalidData` for a client of another build, or one that does not keep to the rules.
-    pub fn accept(socket: UnixStream) -> io::Result<Self> {
+    pub fn accept(socket: UnixStream, device: Range<u64>) -> io::Result<Self> {
         let mut hello = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -77,10 +87,11 @@ impl Channel {
         else {
             return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build"));
         };
-        let memory = Shared::open(fd, RING + reply::WORDS + CONTENTS)?;
+        let memory = Shared::open(fd, ALL)?;
         let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
-        io::Write::write_all(&mut &socket, &[1])?;
-        Ok(Self { memory, peer, _socket: Some(socket) })
+        let ready = [device.start.to_le_bytes(), device.end.to_le_bytes()];
+        io::Write::write_all(&mut &socket, ready.as_flattened())?;
+        Ok(Self { memory, peer, _socket: Some(socket), device, _reserved: None })
     }
 
     /// Is the peer still there?
@@ -89,6 +100,12 @@ impl Channel {
         let mut fds = [PollFd::new(&self.peer, PollFlags::IN | PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&now)), Ok(0) | Err(_))
+    }
+
+    /// The addresses of device memory.
+    #[must_use]
+    pub fn device(&self) -> Range<u64> {
+        self.device.clone()
     }
 
     fn ring(&self) -> Region<'_> {
@@ -102,7 +119,13 @@ impl Channel {
     /// The table of contents, see [`crate::contents`].
     #[must_use]
     pub fn contents(&self) -> Region<'_> {
-        &self.memory.region()[RING + reply::WORDS..]
+        &self.memory.region()[RING + reply::WORDS..][..CONTENTS]
+    }
+
+    /// The memory for what is copied to and from the device, see [`crate::staging`].
+    #[must_use]
+    pub fn staging(&self) -> Region<'_> {
+        &self.memory.region()[RING + reply::WORDS + CONTENTS..]
     }
 }
 
@@ -230,6 +253,12 @@ impl<'a> Client<'a> {
         self.freed.notify_one();
     }
 
+    /// The channel that it sends through.
+    #[must_use]
+    pub fn channel(&self) -> &'a Channel {
+        self.channel
+    }
+
     /// What was sent so far.
     pub fn sent(&self) -> Sent {
         let sending = self.lock();
@@ -259,7 +288,7 @@ impl<'a> Client<'a> {
 ///
 /// # Errors
 /// `Malformed` where it does not keep to the rules.
-pub fn serve<B: Backend>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
+pub fn serve<B: Backend + Device>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
     let mut ring = Reader::new(channel.ring());
     let (mut record, mut answer) = (Words::new(), Words::new());
     loop {

@@ -12,17 +12,21 @@
 //! ```
 //!
 //! Pure: [`cudnn`] (contents and rules), [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
-//! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`]. The kernel: `channel`,
-//! and `sys`, which has all `unsafe`.
+//! [`iteration`], [`memo`], [`memory`], [`cpu`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`],
+//! [`staging`]. The system: `channel`, and `sys`, which has all `unsafe`.
 
 pub mod api;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod contents;
+pub mod cpu;
 pub mod cudnn;
 pub mod descriptor;
+#[cfg(not(loom))]
+pub mod device;
 pub mod iteration;
 pub mod memo;
+pub mod memory;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]
@@ -31,6 +35,7 @@ pub mod ring;
 #[cfg(not(loom))]
 pub mod session;
 pub mod slots;
+pub mod staging;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;

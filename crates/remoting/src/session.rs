@@ -1,7 +1,7 @@
 //! A client process's calls, from descriptors to records: all that a C function of the client has left to do is to read
 //! its arguments and to write its results. Touches nothing else than the channel.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
@@ -19,6 +19,7 @@ use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
+use crate::sync::Region;
 use crate::wire::{Value, Words};
 use crate::worker::SYNCHRONISE;
 
@@ -40,6 +41,8 @@ pub struct Session<'a> {
     reuse: Reuse<'a>,
     client: Client<'a>,
     memo: Mutex<Memo>,
+    /// For one copy at a time.
+    staging: Mutex<Region<'a>>,
 }
 
 /// Why a compute was not sent.
@@ -186,7 +189,8 @@ impl<'a> Session<'a> {
     /// The calls of a process, in this mode.
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
-        Self { mode, reuse, client, memo: Mutex::default() }
+        let staging = Mutex::new(client.channel().staging());
+        Self { mode, reuse, client, memo: Mutex::default(), staging }
     }
 
     /// What a thread needs for its calls.
@@ -305,7 +309,12 @@ impl<'a> Session<'a> {
         renewed.map_err(|Gone| Status::ExecutionFailed)
     }
 
-    fn memo(&self) -> std::sync::MutexGuard<'_, Memo> {
+    /// The memory for what is copied, for as long as the guard is held.
+    pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memo(&self) -> MutexGuard<'_, Memo> {
         self.memo.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

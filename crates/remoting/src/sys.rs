@@ -1,14 +1,15 @@
-//! All `unsafe` of this crate: memory that processes share, and sleeping on a word of it.
+//! All `unsafe` of this crate: memory that processes share, sleeping on a word of it, and addresses that are kept free.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use rustix::thread::futex;
 
 /// Shared memory of whole words, mapped; unmapped when dropped.
@@ -83,6 +84,39 @@ impl Drop for Shared {
     }
 }
 
+/// Addresses that nothing else of this process will be at, and where nothing can be read or written: those of device
+/// memory, in a client. They are free again when dropped.
+#[derive(Debug)]
+pub struct Reserved {
+    start: usize,
+    bytes: usize,
+}
+
+impl Reserved {
+    /// These addresses, of whole pages.
+    ///
+    /// # Errors
+    /// As mmap(2); EEXIST where something is there already.
+    pub fn new(addresses: Range<u64>) -> io::Result<Self> {
+        let (start, end) = (addresses.start as usize, addresses.end as usize);
+        let bytes = end.checked_sub(start).ok_or(io::ErrorKind::InvalidInput)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        let at = std::ptr::without_provenance_mut(start);
+        // SAFETY: a mapping that replaces nothing, and that nobody can reach into.
+        let mapped = unsafe { mmap_anonymous(at, bytes, ProtFlags::empty(), flags) }?;
+        let reserved = Self { start: mapped.addr(), bytes };
+        // Kernels before 4.17 take the address for a wish.
+        if reserved.start == start { Ok(reserved) } else { Err(io::ErrorKind::AddrInUse.into()) }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        // SAFETY: `new` mapped exactly this, and nobody reaches into it.
+        let _ = unsafe { munmap(std::ptr::without_provenance_mut(self.start), self.bytes) };
+    }
+}
+
 /// Sleeps while the low half of `word` is `expected`, until somebody wakes it, or for so long. It may also wake for
 /// nothing.
 pub fn futex_wait(word: &AtomicU64, expected: u32, at_most: Duration) {
@@ -130,6 +164,15 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(800).unwrap();
         assert_eq!(Shared::open(file.into(), 100).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn addresses_are_reserved_once_and_free_again() {
+        const THERE: Range<u64> = 0x1000_0000_0000..0x1040_0000_0000;
+        let reserved = Reserved::new(THERE).unwrap();
+        assert!(Reserved::new(THERE.start + 4096..THERE.start + 8192).is_err());
+        drop(reserved);
+        Reserved::new(THERE).unwrap();
     }
 
     #[test]

@@ -8,17 +8,48 @@ use crate::cudnn::backend::{Backend, compute};
 use crate::cudnn::forwarded::Forwarded;
 use crate::cudnn::table::Function;
 use crate::cudnn::{Result, Status, Version};
+use crate::staging;
 use crate::sync::Region;
 use crate::wire::{Head, Malformed, Reader, Words};
 
 /// The number of a record that is answered when all before it are done, with the error that is kept, if any.
-pub const SYNCHRONISE: u16 = u16::MAX;
+pub const SYNCHRONISE: u16 = 0xFFFF;
+/// Of one that asks for so many bytes of device memory. The answer has the address.
+pub const ALLOCATE: u16 = 0xFFFE;
+/// Of one that frees what begins at an address.
+pub const FREE: u16 = 0xFFFD;
+/// Of one that copies so many bytes of the staging memory to an address.
+pub const COPY_IN: u16 = 0xFFFC;
+/// Of one that copies so many bytes at an address to the staging memory.
+pub const COPY_OUT: u16 = 0xFFFB;
+
+/// The device memory of a client. A backend without any has these defaults.
+pub trait Device {
+    /// The address of so many bytes; none where there is no room.
+    fn allocate(&mut self, _bytes: u64) -> Option<u64> {
+        None
+    }
+
+    /// Frees what begins at an address. The flag tells whether anything did.
+    fn free(&mut self, _address: u64) -> bool {
+        false
+    }
+
+    /// So many bytes at an address.
+    ///
+    /// # Errors
+    /// `ExecutionFailed` where they are not the client's.
+    fn bytes(&mut self, _address: u64, _len: usize) -> Result<&mut [u8]> {
+        Err(Status::ExecutionFailed)
+    }
+}
 
 /// Of one client process.
 #[derive(Debug)]
 pub struct Worker<'a, B> {
     descriptors: Descriptors<'a>,
     backend: B,
+    staging: Region<'a>,
     kept: Result,
 }
 
@@ -28,17 +59,24 @@ enum Descriptors<'a> {
     Forwarded(Forwarded),
 }
 
-impl<'a, B: Backend> Worker<'a, B> {
+impl<'a, B: Backend + Device> Worker<'a, B> {
     /// For a client that answers descriptor calls itself, with its table of contents.
     #[must_use]
     pub fn new(contents: Region<'a>, backend: B) -> Self {
-        Self { descriptors: Descriptors::Reused(Seen::new(contents)), backend, kept: Ok(()) }
+        Self { descriptors: Descriptors::Reused(Seen::new(contents)), backend, staging: &[], kept: Ok(()) }
     }
 
     /// For one that forwards them, of a program of this version.
     #[must_use]
     pub fn forwarded(version: Version, backend: B) -> Self {
-        Self { descriptors: Descriptors::Forwarded(Forwarded::new(version)), backend, kept: Ok(()) }
+        let descriptors = Descriptors::Forwarded(Forwarded::new(version));
+        Self { descriptors, backend, staging: &[], kept: Ok(()) }
+    }
+
+    /// With this memory for what is copied to and from the device.
+    #[must_use]
+    pub fn staging(self, staging: Region<'a>) -> Self {
+        Self { staging, ..self }
     }
 
     /// Does what a record says. The first word of the answer is [`Status::to_wire`]; results come after it.
@@ -52,20 +90,54 @@ impl<'a, B: Backend> Worker<'a, B> {
         answer: &mut Words,
     ) -> std::result::Result<(), Malformed> {
         answer.push(0);
-        let result = if head.function == SYNCHRONISE {
-            self.kept
-        } else {
-            let function = Function::from_number(head.function).ok_or(Malformed)?;
-            if function.signature().class.computes() {
-                let result = self.compute(function, arguments)?;
-                self.kept = if head.place.is_none() { result } else { self.kept };
-                result
-            } else {
-                self.descriptor(function, arguments, answer)?
+        let result = match (head.function, arguments) {
+            (SYNCHRONISE, []) => self.kept,
+            (ALLOCATE, [bytes]) => {
+                let address = self.backend.allocate(*bytes);
+                answer.extend(address);
+                address.map(|_| ()).ok_or(Status::AllocFailed)
+            }
+            (FREE, [address]) if self.backend.free(*address) => Ok(()),
+            (FREE, [_]) => Err(Status::BadParam),
+            (COPY_IN | COPY_OUT, [address, len]) => self.copy(head.function, *address, *len)?,
+            (number, _) => {
+                self.call(Function::from_number(number).ok_or(Malformed)?, head, arguments, answer)?
             }
         };
         answer[0] = Status::to_wire(result);
         Ok(())
+    }
+
+    fn call(
+        &mut self,
+        function: Function,
+        head: Head,
+        arguments: &[u64],
+        answer: &mut Words,
+    ) -> std::result::Result<Result, Malformed> {
+        if !function.signature().class.computes() {
+            return self.descriptor(function, arguments, answer);
+        }
+        let result = self.compute(function, arguments)?;
+        self.kept = if head.place.is_none() { result } else { self.kept };
+        Ok(result)
+    }
+
+    fn copy(&mut self, way: u16, address: u64, len: u64) -> std::result::Result<Result, Malformed> {
+        let words = usize::try_from(len.div_ceil(8))
+            .ok()
+            .and_then(|words| self.staging.get(..words))
+            .ok_or(Malformed)?;
+        let device = match self.backend.bytes(address, len as usize) {
+            Ok(device) => device,
+            Err(status) => return Ok(Err(status)),
+        };
+        if way == COPY_IN {
+            staging::load(words, device)
+        } else {
+            staging::store(words, device)
+        }
+        Ok(Ok(()))
     }
 
     fn compute(&mut self, function: Function, arguments: &[u64]) -> std::result::Result<Result, Malformed> {

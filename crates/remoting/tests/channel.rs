@@ -20,7 +20,7 @@ use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::ring::Gone;
 use vgpu_remoting::wire::Words;
-use vgpu_remoting::worker::{SYNCHRONISE, Worker};
+use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
 
 /// Is never answered, of tensors that there are.
 const HANG: u16 = Function::cudnnAddTensor as u16;
@@ -73,6 +73,8 @@ impl Drop for Process {
 /// Hangs in a compute.
 struct Hanging;
 
+impl Device for Hanging {}
+
 impl Backend for Hanging {
     fn cudnnAddTensor(
         &mut self,
@@ -96,7 +98,7 @@ fn worker_process() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let listener = UnixListener::bind(socket).unwrap();
     println!("listening");
-    let channel = Channel::accept(listener.accept().unwrap().0).unwrap();
+    let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
     serve(&channel, &mut Worker::forwarded(Version::V9, Hanging)).unwrap();
 }
 
@@ -198,6 +200,6 @@ fn a_worker_whose_client_is_killed_ends() {
 fn a_client_of_another_build_is_refused() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::io::Write::write_all(&mut &ours, &[0; 8]).unwrap();
-    assert_eq!(Channel::accept(theirs).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    assert_eq!(Channel::accept(theirs, 0..0).unwrap_err().kind(), std::io::ErrorKind::InvalidData);
     drop(ours);
 }

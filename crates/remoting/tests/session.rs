@@ -16,7 +16,7 @@ use vgpu_remoting::reuse::{Found, Reuse, Thread};
 use vgpu_remoting::ring::Gone;
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::wire::{Malformed, Words};
-use vgpu_remoting::worker::Worker;
+use vgpu_remoting::worker::{Device, Worker};
 
 const V: Version = Version::V9;
 const HANDLE: Handle = Handle(1);
@@ -26,6 +26,8 @@ const ZERO: Scalar = Scalar(0.0);
 /// Writes down what it is asked to do. Activation mode 6 is beyond it.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Device for Diary {}
 
 impl Backend for Diary {
     fn cudnnActivationForward(
@@ -70,7 +72,7 @@ fn session(mode: Mode, room: usize) -> (Session<'static>, JoinHandle<Result<(), 
     let diary = Diary::default();
     let backend = diary.clone();
     let worker = std::thread::spawn(move || {
-        let channel = Channel::accept(theirs).unwrap();
+        let channel = Channel::accept(theirs, 0..0).unwrap();
         let mut worker = match mode {
             Mode::Reuse => Worker::new(&channel.contents()[..contents::words(room)], backend),
             _ => Worker::forwarded(V, backend),

@@ -15,7 +15,7 @@ use vgpu_remoting::descriptor::Content;
 use vgpu_remoting::reuse::Reuse;
 use vgpu_remoting::sync::Region;
 use vgpu_remoting::wire::{Head, Malformed, Value, Words};
-use vgpu_remoting::worker::{SYNCHRONISE, Worker};
+use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
 
 const V: Version = Version::V9;
 
@@ -27,6 +27,8 @@ fn sent(function: u16) -> Head {
 /// Writes down what it is asked to do. A factor of 13 is beyond it.
 #[derive(Default)]
 struct Diary(Vec<String>);
+
+impl Device for &mut Diary {}
 
 impl Backend for &mut Diary {
     fn cudnnAddTensor(
@@ -232,6 +234,8 @@ fn records_of_a_client_that_does_not_keep_to_the_rules_are_malformed() {
 
 /// Computes nothing.
 struct Nothing;
+
+impl Device for Nothing {}
 
 impl Backend for Nothing {}
 

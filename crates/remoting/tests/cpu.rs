@@ -1,0 +1,329 @@
+//! The CPU backend computes what it is asked to, in its client's memory and nowhere else; and the same, bit for bit,
+//! however descriptor calls are answered.
+#![cfg(not(any(loom, feature = "blind")))]
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
+use vgpu_remoting::channel::{Channel, Client, serve};
+use vgpu_remoting::cpu::Cpu;
+use vgpu_remoting::cudnn::activation::{self, Activation};
+use vgpu_remoting::cudnn::backend::Backend;
+use vgpu_remoting::cudnn::convolution::{self, Convolution};
+use vgpu_remoting::cudnn::filter::{self, Filter};
+use vgpu_remoting::cudnn::pooling::{self, Pooling};
+use vgpu_remoting::cudnn::tensor::{self, Tensor};
+use vgpu_remoting::cudnn::{self, Status, Version};
+use vgpu_remoting::descriptor::Content;
+use vgpu_remoting::memory::Memory;
+use vgpu_remoting::reuse::Reuse;
+use vgpu_remoting::session::{Mode, Session};
+use vgpu_remoting::worker::Worker;
+
+const V: Version = Version::V9;
+const BASE: u64 = 0x7000_0000_0000;
+const H: Handle = Handle(1);
+const ONE: Scalar = Scalar(1.0);
+const ZERO: Scalar = Scalar(0.0);
+
+fn tensor(dims: [i32; 4]) -> Tensor {
+    let mut t = Tensor::FRESH;
+    let [n, c, h, w] = dims;
+    tensor::set_4d(V, &mut t, 0, 0, n, c, h, w).unwrap();
+    t
+}
+
+fn filter(dims: [i32; 4]) -> Filter {
+    let mut f = Filter::FRESH;
+    let [k, c, h, w] = dims;
+    filter::set_4d(V, &mut f, 0, 0, k, c, h, w).unwrap();
+    f
+}
+
+fn convolution() -> Convolution {
+    let mut conv = Convolution::FRESH;
+    convolution::set_2d(V, &mut conv, 0, 0, 1, 1, 1, 1, 1, 0).unwrap();
+    conv
+}
+
+fn max_pooling() -> Pooling {
+    let mut pool = Pooling::FRESH;
+    pooling::set_2d(V, &mut pool, 0, 0, 2, 2, 0, 0, 1, 1).unwrap();
+    pool
+}
+
+fn relu() -> Activation {
+    let mut a = Activation::FRESH;
+    activation::set(V, &mut a, 1, 0, 0.0).unwrap();
+    a
+}
+
+/// Memory of its own for each operand, and a place for the result.
+struct Desk {
+    cpu: Cpu,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self { cpu: Cpu::new(Memory::new(BASE..BASE + (1 << 16))) }
+    }
+
+    fn put(&mut self, numbers: &[f32]) -> u64 {
+        let memory = self.cpu.memory();
+        let address = memory.allocate(4 * numbers.len() as u64).unwrap();
+        let range = memory.range(address, numbers.len()).unwrap();
+        memory.numbers()[range].copy_from_slice(numbers);
+        address
+    }
+
+    fn read(&mut self, address: u64, count: usize) -> Vec<f32> {
+        let memory = self.cpu.memory();
+        let range = memory.range(address, count).unwrap();
+        memory.numbers()[range].to_vec()
+    }
+}
+
+const COUNT: [f32; 9] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+
+#[test]
+fn convolution_and_its_gradients() {
+    let mut desk = Desk::new();
+    let (x, w, y) = (tensor([1, 1, 3, 3]), filter([1, 1, 2, 2]), tensor([1, 1, 2, 2]));
+    let (xd, wd) = (desk.put(&COUNT), desk.put(&[1.0, 0.0, 0.0, 2.0]));
+    let (yd, dyd) = (desk.put(&[9.0; 4]), desk.put(&[1.0, 2.0, 3.0, 4.0]));
+    let (c, none) = (convolution(), Write(0));
+    let (r, u) = (Read, Update);
+    desk.cpu.cudnnConvolutionForward(H, ONE, x, r(xd), w, r(wd), c, 0, none, 0, ZERO, y, u(yd)).unwrap();
+    assert_eq!(desk.read(yd, 4), [8.0, 11.0, 17.0, 20.0]);
+    let dxd = desk.put(&[1.0; 9]);
+    desk.cpu
+        .cudnnConvolutionBackwardData(H, ONE, w, r(wd), y, r(dyd), c, 0, none, 0, ONE, x, u(dxd))
+        .unwrap();
+    assert_eq!(desk.read(dxd, 9), [2.0, 3.0, 1.0, 4.0, 7.0, 5.0, 1.0, 7.0, 9.0]);
+    let dwd = desk.put(&[9.0; 4]);
+    desk.cpu
+        .cudnnConvolutionBackwardFilter(H, ONE, x, r(xd), y, r(dyd), c, 0, none, 0, ZERO, w, u(dwd))
+        .unwrap();
+    assert_eq!(desk.read(dwd, 4), [27.0, 37.0, 57.0, 67.0]);
+    let (b, bd) = (tensor([1, 1, 1, 1]), desk.put(&[5.0]));
+    desk.cpu.cudnnConvolutionBackwardBias(H, Scalar(2.0), y, r(dyd), ONE, b, u(bd)).unwrap();
+    assert_eq!(desk.read(bd, 1), [25.0]);
+}
+
+#[test]
+fn the_other_layers_and_their_gradients() {
+    let mut desk = Desk::new();
+    let (r, u) = (Read, Update);
+    let t = tensor([1, 2, 1, 2]);
+    let (xd, dyd) = (desk.put(&[-1.0, 2.0, 3.0, -4.0]), desk.put(&[10.0, 20.0, 30.0, 40.0]));
+    let yd = desk.put(&[0.0; 4]);
+    desk.cpu.cudnnActivationForward(H, relu(), ONE, t, r(xd), ZERO, t, u(yd)).unwrap();
+    assert_eq!(desk.read(yd, 4), [0.0, 2.0, 3.0, 0.0]);
+    desk.cpu.cudnnActivationBackward(H, relu(), ONE, t, r(yd), t, r(dyd), t, r(xd), ZERO, t, u(dyd)).unwrap();
+    assert_eq!(desk.read(dyd, 4), [0.0, 20.0, 30.0, 0.0], "in place");
+    desk.cpu.cudnnAddTensor(H, ONE, tensor([1, 2, 1, 1]), r(dyd), ONE, t, u(yd)).unwrap();
+    assert_eq!(desk.read(yd, 4), [0.0, 2.0, 23.0, 20.0]);
+    desk.cpu.cudnnTransformTensor(H, Scalar(3.0), t, r(xd), ZERO, t, u(yd)).unwrap();
+    assert_eq!(desk.read(yd, 4), [-3.0, 6.0, 9.0, -12.0]);
+    let (x, y) = (tensor([1, 1, 3, 3]), tensor([1, 1, 2, 2]));
+    let (xd, yd) = (desk.put(&COUNT), desk.put(&[0.0; 4]));
+    desk.cpu.cudnnPoolingForward(H, max_pooling(), ONE, x, r(xd), ZERO, y, u(yd)).unwrap();
+    assert_eq!(desk.read(yd, 4), [4.0, 5.0, 7.0, 8.0]);
+    let dxd = desk.put(&[1.0; 9]);
+    desk.cpu
+        .cudnnPoolingBackward(H, max_pooling(), ONE, y, r(yd), y, r(yd), x, r(xd), ZERO, x, u(dxd))
+        .unwrap();
+    assert_eq!(desk.read(dxd, 9), [0.0, 0.0, 0.0, 0.0, 4.0, 5.0, 0.0, 7.0, 8.0]);
+    let (s, sd) = (tensor([1, 2, 1, 1]), desk.put(&[0.0, 3.0_f32.ln()]));
+    desk.cpu.cudnnSoftmaxForward(H, 1, 1, ONE, s, r(sd), ZERO, s, u(sd)).unwrap();
+    let soft = desk.read(sd, 2);
+    assert!((soft[0] - 0.25).abs() < 1e-6 && (soft[1] - 0.75).abs() < 1e-6, "{soft:?}");
+    let gd = desk.put(&[1.0, 0.0]);
+    desk.cpu.cudnnSoftmaxBackward(H, 1, 1, ONE, s, r(sd), s, r(gd), ZERO, s, u(gd)).unwrap();
+    let gradient = desk.read(gd, 2);
+    assert!((gradient[0] - 0.1875).abs() < 1e-6 && (gradient[1] + 0.1875).abs() < 1e-6, "{gradient:?}");
+}
+
+#[test]
+fn memory_that_is_not_the_clients_is_not_touched() {
+    let mut desk = Desk::new();
+    let t = tensor([1, 1, 1, 200]);
+    let (a, b) = (desk.put(&[1.0; 200]), desk.put(&[7.0; 128]));
+    let mut add = |from: u64, to: u64| desk.cpu.cudnnAddTensor(H, ONE, t, Read(from), ONE, t, Update(to));
+    for (from, to) in [(a, b), (b, a), (a, a + 300), (a, 0), (0, a), (a, u64::MAX), (a, a + 2)] {
+        assert_eq!(add(from, to), Err(Status::ExecutionFailed), "{from:#x} {to:#x}");
+    }
+    assert_eq!(add(a, a), Ok(()));
+    assert_eq!((desk.read(a, 200), desk.read(b, 128)), (vec![2.0; 200], vec![7.0; 128]));
+}
+
+#[test]
+fn what_it_cannot_do_it_says() {
+    let mut desk = Desk::new();
+    let at = desk.put(&[0.0; 64]);
+    let mut add = |t: Tensor| desk.cpu.cudnnAddTensor(H, ONE, t, Read(at), ONE, t, Update(at));
+    let mut half = tensor([1, 1, 1, 1]);
+    half.data_type = 2;
+    assert_eq!(add(half), Err(Status::NotSupported));
+    assert_eq!(add(Tensor::FRESH), Err(Status::BadParam));
+    let mut hostile = tensor([1, 1, 1, 1]);
+    hostile.strides = [i32::MIN; 8];
+    assert_eq!(add(hostile), Err(Status::NotSupported));
+}
+
+/// A session in this mode with a worker that has so much device memory.
+fn session(mode: Mode, bytes: u64) -> Session<'static> {
+    // The sessions of this process are not to be at the same addresses.
+    static NEXT: AtomicU64 = AtomicU64::new(0x2000_0000_0000);
+    let start = NEXT.fetch_add(1 << 32, Ordering::Relaxed);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        let channel = Channel::accept(theirs, start..start + bytes).unwrap();
+        let cpu = Cpu::new(Memory::new(channel.device()));
+        let worker = match mode {
+            Mode::Reuse => Worker::new(channel.contents(), cpu),
+            _ => Worker::forwarded(V, cpu),
+        };
+        serve(&channel, &mut worker.staging(channel.staging()))
+    });
+    let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
+    Session::new(mode, Reuse::new(64, channel.contents()), Client::new(channel))
+}
+
+#[test]
+fn bytes_come_back_from_the_device_as_they_went() {
+    let session = session(Mode::Reuse, 8 << 20);
+    let address = session.allocate(4 << 20).unwrap();
+    // More than goes through the staging memory at a time, and at no number's beginning.
+    let bytes: Vec<u8> =
+        (0..(3 << 20) + 5).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    session.copy_in(address + 3, &bytes).unwrap();
+    let mut back = vec![0; bytes.len() + 2];
+    session.copy_out(&mut back, address + 2).unwrap();
+    assert!(back[0] == 0 && back[1..=bytes.len()] == bytes && back[bytes.len() + 1] == 0);
+}
+
+#[test]
+fn device_memory_is_bounded_and_only_the_clients() {
+    let session = session(Mode::Reuse, 1 << 20);
+    let address = session.allocate(1 << 19).unwrap();
+    assert!(session.client().channel().device().contains(&address));
+    assert_eq!(session.allocate((1 << 19) + 1), Err(Status::AllocFailed));
+    let beyond = [address - 1, address + (1 << 19) - 3, 0, u64::MAX - 2];
+    for address in beyond {
+        assert_eq!(session.copy_in(address, &[1; 4]), Err(Status::ExecutionFailed), "{address:#x}");
+        assert_eq!(session.copy_out(&mut [0; 4], address), Err(Status::ExecutionFailed), "{address:#x}");
+    }
+    assert_eq!(session.free(address + 512), Err(Status::BadParam));
+    assert_eq!(session.free(address), Ok(()));
+    assert_eq!(session.copy_in(address, &[1; 4]), Err(Status::ExecutionFailed), "freed");
+    assert_eq!(session.synchronise(), Ok(()), "all of that was said to the client");
+}
+
+#[test]
+fn threads_copy_side_by_side() {
+    let session = session(Mode::Reuse, 8 << 20);
+    std::thread::scope(|scope| {
+        for number in 0..4_u8 {
+            let session = &session;
+            scope.spawn(move || {
+                let (bytes, mut back) = (vec![number; 1_500_000], vec![0; 1_500_000]);
+                let address = session.allocate(bytes.len() as u64).unwrap();
+                session.copy_in(address, &bytes).unwrap();
+                session.copy_out(&mut back, address).unwrap();
+                assert!(back == bytes);
+                session.free(address).unwrap();
+            });
+        }
+    });
+}
+
+/// Trains one filter for some steps, with a batch that changes, and descriptors made anew for each layer. Its weights.
+fn trained(mode: Mode) -> Vec<u8> {
+    const STEP: Scalar = Scalar(-0.01);
+    let session = session(mode, 1 << 16);
+    let numbers = |of: std::ops::Range<i32>| -> Vec<u8> {
+        of.flat_map(|i| ((i * 37 % 101 - 50) as f32 / 50.0).to_le_bytes()).collect()
+    };
+    let [x, w, y, dw] = [256, 18, 288, 18].map(|count| session.allocate(4 * count).unwrap());
+    session.copy_in(x, &numbers(0..256)).unwrap();
+    session.copy_in(w, &numbers(7..25)).unwrap();
+    let t = &mut session.enter();
+    for step in 0..30 {
+        let n = if step % 5 == 4 { 2 } else { 4 };
+        let result = (|| -> cudnn::Result {
+            let [xt, yt] =
+                [session.cudnnCreateTensorDescriptor(t, V)?, session.cudnnCreateTensorDescriptor(t, V)?];
+            let [wt, dwt] =
+                [session.cudnnCreateFilterDescriptor(t, V)?, session.cudnnCreateFilterDescriptor(t, V)?];
+            let (c, a) = (
+                session.cudnnCreateConvolutionDescriptor(t, V)?,
+                session.cudnnCreateActivationDescriptor(t, V)?,
+            );
+            session.cudnnSetTensor4dDescriptor(t, V, xt, 0, 0, n, 1, 8, 8)?;
+            session.cudnnSetTensor4dDescriptor(t, V, yt, 0, 0, n, 2, 6, 6)?;
+            session.cudnnSetFilter4dDescriptor(t, V, wt, 0, 0, 2, 1, 3, 3)?;
+            session.cudnnSetFilter4dDescriptor(t, V, dwt, 0, 0, 2, 1, 3, 3)?;
+            session.cudnnSetConvolution2dDescriptor(t, V, c, 0, 0, 1, 1, 1, 1, 1, 0)?;
+            session.cudnnSetActivationDescriptor(t, V, a, 2, 0, 0.0)?;
+            let (r, u, none) = (Read, Update, Write(0));
+            session.cudnnConvolutionForward(
+                t,
+                V,
+                H,
+                ONE,
+                xt,
+                r(x),
+                wt,
+                r(w),
+                c,
+                0,
+                none,
+                0,
+                ZERO,
+                yt,
+                u(y),
+            )?;
+            session.cudnnActivationForward(t, V, H, a, ONE, yt, r(y), ZERO, yt, u(y))?;
+            session.cudnnConvolutionBackwardFilter(
+                t,
+                V,
+                H,
+                ONE,
+                xt,
+                r(x),
+                yt,
+                r(y),
+                c,
+                0,
+                none,
+                0,
+                ZERO,
+                dwt,
+                u(dw),
+            )?;
+            // The step: an addition, of filters that are tensors for it.
+            session.cudnnSetTensor4dDescriptor(t, V, xt, 0, 0, 2, 1, 3, 3)?;
+            session.cudnnAddTensor(t, V, H, STEP, xt, r(dw), ONE, xt, u(w))?;
+            session.cudnnDestroyActivationDescriptor(t, V, a)?;
+            session.cudnnDestroyConvolutionDescriptor(t, V, c)?;
+            [dwt, wt].into_iter().try_for_each(|f| session.cudnnDestroyFilterDescriptor(t, V, f))?;
+            [yt, xt].into_iter().try_for_each(|f| session.cudnnDestroyTensorDescriptor(t, V, f))
+        })();
+        assert_eq!(result, Ok(()), "{step}");
+    }
+    let mut weights = vec![0; 4 * 18];
+    session.copy_out(&mut weights, w).unwrap();
+    weights
+}
+
+#[test]
+fn trained_weights_are_the_same_bit_for_bit_in_each_mode() {
+    let [reused, forwarded, waited] = [Mode::Reuse, Mode::Forward, Mode::ForwardAndWait].map(trained);
+    assert_eq!(reused, forwarded);
+    assert_eq!(reused, waited);
+    let weights: Vec<f32> =
+        reused.chunks_exact(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect();
+    assert!(weights.iter().all(|weight| weight.is_finite() && weight.abs() < 1.0), "{weights:?}");
+}
