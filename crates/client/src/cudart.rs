@@ -3,6 +3,7 @@
 //! is there for whoever asks for the last one. A description of an error is its name.
 #![allow(unsafe_code, non_snake_case, reason = "C functions")]
 
+mod memory;
 mod names;
 
 use std::cell::{Cell, RefCell};

@@ -1,5 +1,5 @@
 /* A program that trains as PyTorch does: of each layer it makes the descriptors, sets, uses and ends them, forward and
- * then backward. It was linked to libcudnn.so.9, and says the last status. Nothing is at its device pointers. */
+ * then backward. It says the last status, and that of waiting for all. Nothing is at its device pointers. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,6 +17,8 @@ int cudnnActivationForward(void *handle, descriptor a, const void *alpha, descri
 int cudnnActivationBackward(void *handle, descriptor a, const void *alpha, descriptor y, const void *y_data,
                             descriptor dy, const void *dy_data, descriptor x, const void *x_data, const void *beta,
                             descriptor dx, void *dx_data);
+
+int cudaDeviceSynchronize(void);
 
 enum { FLOAT, DOUBLE, LAYERS = 5 };
 
@@ -47,6 +49,6 @@ int main(int count, char **arguments) {
         for (int i = LAYERS - 1; !status && i >= 0; i--)
             status = layer(i, type, 1);
     }
-    printf("%d\n", status);
+    printf("%d %d\n", status, cudaDeviceSynchronize());
     return 0;
 }
