@@ -151,6 +151,7 @@ struct View {
     inventory: Inventory,
     table: Table,
     leases: Vec<Lease>,
+    overcommit: bool,
 }
 
 impl View {
@@ -159,7 +160,8 @@ impl View {
         let leases = StateDir::open(&pool.state_dir)?.map_or(Ok(Vec::new()), |dir| dir.peek())?;
         let inventory = inventory(&pool)?;
         let table = pool.cut(&inventory).map_err(|problems| crate::config::refusal(pool_file, &problems))?;
-        Ok(Self { driver: DriverRoot::open(&pool.driver_root)?, inventory, table, leases })
+        let driver = DriverRoot::open(&pool.driver_root)?;
+        Ok(Self { driver, inventory, table, leases, overcommit: pool.policy.overcommit })
     }
 }
 

@@ -109,7 +109,7 @@ pub struct File {
     pub name: String,
     /// More names for it in the same directory.
     pub links: Vec<String>,
-    /// Where programs look for it alone, relative to the container's root: a link there leads to it.
+    /// Where it is looked for, relative to the container's root: a link there leads to it.
     pub link_at: Option<String>,
 }
 

@@ -183,6 +183,9 @@ fn a_retired_vgpu_counts_until_it_is_given_back() {
              leased on the same GPU: 1; held by {id} (1); see `vgpu status`, or stop one of them\n"
         )
     );
+    let status = host.vgpu(&["status"]).ok().stdout;
+    assert!(status.contains("idle; no room beside what is leased on its GPU"), "{status}");
+    assert_eq!(host.status()["gpus"][0]["vgpus"][0]["no_room"], true);
     holder.down().ok();
     assert_free(&host, Runtime::Runc);
 }

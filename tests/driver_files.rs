@@ -217,7 +217,8 @@ fn of_kind(found: &Found, kind: Kind) -> Vec<String> {
 
 /// Where links to configuration go.
 fn link_places(found: &Found) -> Vec<&str> {
-    found.files.iter().filter_map(|file| file.link_at.as_deref()).collect()
+    let config = found.files.iter().filter(|file| file.kind == Kind::Config);
+    config.filter_map(|file| file.link_at.as_deref()).collect()
 }
 
 /// Where they were found.

@@ -90,20 +90,21 @@ fn socket(path: &Path) {
     UnixListener::bind(path).expect("a socket");
 }
 
-/// What an image must have where nothing can be made in it: a place for each socket, and a link to each
-/// configuration.
+/// What an image must have where nothing can be made in it: a place for each socket, and a link to each program and
+/// each file of configuration.
 pub fn make_places(image: &Path) {
     for item in ITEMS {
-        let path = image.join(item.name);
+        let path = image.join(if item.kind == Kind::Binary { "usr/bin" } else { "" }).join(item.name);
         match item.kind {
             Kind::Socket => {
                 make_dir(path.parent().expect("a directory"));
                 fs::write(path, "").expect("a place");
             }
-            Kind::Config => {
+            Kind::Config | Kind::Binary => {
                 make_dir(path.parent().expect("a directory"));
+                let dir = if item.kind == Kind::Binary { "bin" } else { "share" };
                 let file = path.file_name().expect("a name");
-                symlink(Path::new("/usr/local/nvidia/share").join(file), &path).expect("a link");
+                symlink(Path::new("/usr/local/nvidia").join(dir).join(file), &path).expect("a link");
             }
             _ => {}
         }
