@@ -222,6 +222,7 @@ impl Inside<'_> {
                 self.dev.attach(&dev, &self.foreign)?
             }
         };
+        procfs::read_back(&container)?;
         self.files.read_back(&container, &compat)?;
         self.sockets.read_back(&container)?;
         self.dev.read_back(&container, lease)
