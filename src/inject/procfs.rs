@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::detached::{self, move_onto};
-use super::mounts::ProcPlace;
 use super::place::{Place, lost, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::DriverRoot;
+use crate::mounts::ProcPlace;
 use crate::resolve::MigAccess;
 use crate::types::PciAddress;
 
