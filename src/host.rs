@@ -11,12 +11,12 @@ use crate::config::{self, Policy, PoolFile, Table};
 use crate::device_rule::DeviceRule;
 use crate::driver::{self, Capabilities, Capability};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::{DriverRoot, Inventory, Majors};
+use crate::gpu::{DriverRoot, Gpu, Inventory, Majors};
 use crate::oci::Bundle;
 use crate::pool::{Lease, Offer};
 use crate::request::{self, Request, Want};
 use crate::resolve::{self, Plan};
-use crate::types::{DeviceNumber, GpuUuid};
+use crate::types::DeviceNumber;
 use crate::{access, files};
 
 /// The largest config.json that is read, in bytes: many times what engines write.
@@ -61,8 +61,6 @@ pub struct Host {
     pub inventory: Inventory,
     /// The virtual ones cut from them.
     pub table: Table,
-    /// GPUs that cannot be used now.
-    pub unusable: Vec<GpuUuid>,
 }
 
 /// A request that this host could serve, if vGPUs are free.
@@ -81,12 +79,10 @@ pub struct Servable<'a> {
 }
 
 impl Host {
-    /// Cuts the inventory as the pool file says, and checks each GPU of it.
+    /// Cuts the inventory as the pool file says.
     pub fn new(driver: DriverRoot, inventory: Inventory, pool: &PoolFile, pool_file: &Path) -> Result<Self> {
         let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
-        let checks = inventory.check(&driver);
-        let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
-        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
+        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table })
     }
 
     /// Holds a request against the host, as far as neither the pool nor the created container matter.
@@ -136,8 +132,9 @@ impl Host {
     }
 
     /// What there is to give.
-    pub fn offer<'a>(&'a self, pool: &'a PoolFile) -> Offer<'a> {
-        Offer { table: &self.table, unusable: &self.unusable, policy: &pool.policy }
+    pub fn offer<'a>(&'a self, pool: &'a PoolFile) -> Offer<'a, impl Fn(&Gpu) -> bool + use<'a>> {
+        let is_usable = |gpu: &Gpu| gpu.check(&self.driver).is_ok();
+        Offer { table: &self.table, is_usable, policy: &pool.policy }
     }
 
     /// The numbers of all nodes that can make a GPU reachable, those of GPUs included that the inventory does
