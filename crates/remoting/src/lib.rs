@@ -12,13 +12,14 @@
 //! ```
 //!
 //! Pure: [`cudnn`] (contents and rules), [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
-//! [`iteration`], [`memo`], [`memory`], [`cpu`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`],
-//! [`staging`]. The system: `channel`, and `sys`, which has all `unsafe`.
+//! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`]. The system:
+//! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`.
 
 pub mod api;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod contents;
+#[cfg(not(loom))]
 pub mod cpu;
 pub mod cudnn;
 pub mod descriptor;
@@ -26,12 +27,15 @@ pub mod descriptor;
 pub mod device;
 pub mod iteration;
 pub mod memo;
+#[cfg(not(loom))]
 pub mod memory;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]
 pub mod reuse;
 pub mod ring;
+#[cfg(not(loom))]
+pub mod server;
 #[cfg(not(loom))]
 pub mod session;
 pub mod slots;

@@ -1,40 +1,87 @@
 //! Device memory of a client, as the CPU has it. Touches nothing but that.
 //!
 //! Addresses are those that the client is given. Whatever it computes on is looked up here: a range counts only if it
-//! is wholly in one allocation.
+//! is wholly in one allocation. How much there is of it is bounded for all clients together, by a [`Budget`].
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::IntoBytes;
 
 use crate::cudnn::{Result, Status};
+use crate::sys::Numbers;
 
 /// What an allocation begins at a multiple of, and is rounded up to, in bytes; as with CUDA.
 const GRAIN: u64 = 512;
 
-/// The device memory of one client.
+/// What is given back to the system at once, in bytes: whole pages, on each architecture.
+const PAGE: u64 = 1 << 16;
+
+/// How much device memory clients may have together, in bytes.
+#[derive(Debug)]
+pub struct Budget {
+    total: u64,
+    /// Only a number: nothing is read or written because of its order with anything.
+    free: AtomicU64,
+}
+
+impl Budget {
+    /// So much.
+    #[must_use]
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { total: bytes, free: bytes.into() })
+    }
+
+    /// How much of it nobody has, and all of it, as `cudaMemGetInfo` has it.
+    #[must_use]
+    pub fn info(&self) -> (u64, u64) {
+        (self.free.load(Ordering::Relaxed), self.total)
+    }
+
+    /// Takes so much. The flag tells whether there was so much.
+    fn take(&self, bytes: u64) -> bool {
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(bytes)).is_ok()
+    }
+
+    fn give(&self, bytes: u64) {
+        self.free.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// The device memory of one client. What it has of the budget is given back when this is dropped.
 #[derive(Debug)]
 pub struct Memory {
     base: u64,
     /// Of the allocations, the size in bytes by the offset.
     live: BTreeMap<u64, u64>,
-    numbers: Vec<f32>,
+    numbers: Numbers,
+    budget: Arc<Budget>,
 }
 
 impl Memory {
     /// At these addresses, from a multiple of 512 on. The system gives the memory as it is first used.
-    #[must_use]
-    pub fn new(addresses: Range<u64>) -> Self {
-        let grains = addresses.end.saturating_sub(addresses.start) / GRAIN * GRAIN;
-        let numbers = vec![0.0; grains as usize / size_of::<f32>()];
-        Self { base: addresses.start, live: BTreeMap::new(), numbers }
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn new(addresses: Range<u64>, budget: &Arc<Budget>) -> io::Result<Self> {
+        let grains = addresses.end.saturating_sub(addresses.start) / GRAIN;
+        let numbers = Numbers::new((grains * GRAIN) as usize / size_of::<f32>())?;
+        Ok(Self { base: addresses.start, live: BTreeMap::new(), numbers, budget: Arc::clone(budget) })
     }
 
     /// The address of so many bytes; none where there is no room, or nothing is asked for.
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let size = bytes.checked_next_multiple_of(GRAIN).filter(|size| *size > 0)?;
-        let end = (self.numbers.len() * size_of::<f32>()) as u64;
+        let offset = self.gap(size).filter(|_| self.budget.take(size))?;
+        self.live.insert(offset, size);
+        Some(self.base + offset)
+    }
+
+    /// Where so many bytes are free, the first such place.
+    fn gap(&self, size: u64) -> Option<u64> {
         let mut free = 0;
         for (offset, taken) in &self.live {
             if offset - free >= size {
@@ -42,16 +89,35 @@ impl Memory {
             }
             free = offset + taken;
         }
-        if end - free < size {
-            return None;
-        }
-        self.live.insert(free, size);
-        Some(self.base + free)
+        (self.end() - free >= size).then_some(free)
+    }
+
+    fn end(&self) -> u64 {
+        size_of_val::<[f32]>(&self.numbers) as u64
     }
 
     /// Frees what begins at an address. The flag tells whether anything did.
     pub fn free(&mut self, address: u64) -> bool {
-        address.checked_sub(self.base).is_some_and(|offset| self.live.remove(&offset).is_some())
+        let freed = address.checked_sub(self.base).and_then(|offset| self.live.remove_entry(&offset));
+        let Some((offset, size)) = freed else { return false };
+        self.budget.give(size);
+        self.discard(offset..offset + size);
+        true
+    }
+
+    /// Gives the pages back to the system that nothing is on any more, of those that were freed just now.
+    fn discard(&mut self, freed: Range<u64>) {
+        let before = self.live.range(..freed.start).next_back().map_or(0, |(offset, size)| offset + size);
+        let after = self.live.range(freed.end..).next().map_or(self.end(), |(offset, _)| *offset);
+        let pages = freed.start / PAGE * PAGE..freed.end.next_multiple_of(PAGE);
+        let pages = pages.start.max(before.next_multiple_of(PAGE))..pages.end.min(after / PAGE * PAGE);
+        self.numbers.discard(pages.start as usize..pages.end as usize);
+    }
+
+    /// How much of the budget there is.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Where so many numbers at an address are in [`Memory::numbers`].
@@ -87,15 +153,57 @@ impl Memory {
     }
 }
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.budget.give(self.live.values().sum());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const BASE: u64 = 0x7000_0000_0000;
 
+    fn memory(bytes: u64) -> Memory {
+        Memory::new(BASE..BASE + bytes, &Budget::new(bytes)).unwrap()
+    }
+
+    #[test]
+    fn clients_share_a_budget_and_give_back_what_they_had() {
+        let budget = Budget::new(4096);
+        let new = || Memory::new(BASE..BASE + (1 << 20), &budget).unwrap();
+        let (mut one, mut other) = (new(), new());
+        let a = one.allocate(3000).unwrap();
+        assert_eq!((budget.info(), other.allocate(1025)), ((1024, 4096), None));
+        assert!(one.free(a) && other.allocate(1025).is_some());
+        assert_eq!(one.allocate(4096), None);
+        drop(other);
+        assert_eq!((one.allocate(4096), budget.info()), (Some(a), (0, 4096)));
+    }
+
+    #[test]
+    fn pages_that_nothing_is_on_are_given_back_and_no_others() {
+        let mut memory = memory(16 * PAGE);
+        let sizes = [PAGE / 2, PAGE, 3 * PAGE, 512];
+        let at = sizes.map(|size| memory.allocate(size).unwrap());
+        for (address, size) in at.iter().zip(sizes) {
+            memory.bytes(*address, size as usize).unwrap().fill(1);
+        }
+        assert!(memory.free(at[1]) && memory.free(at[2]));
+        // Pages come back as zeros.
+        let zeros = |memory: &mut Memory, from: u64, to: u64| {
+            memory.numbers()[(from / 4) as usize..(to / 4) as usize].iter().all(|number| *number == 0.0)
+        };
+        assert!(zeros(&mut memory, PAGE, 4 * PAGE), "in two parts");
+        assert!(memory.bytes(at[0], sizes[0] as usize).unwrap().iter().all(|byte| *byte == 1));
+        assert!(memory.bytes(at[3], 512).unwrap().iter().all(|byte| *byte == 1));
+        assert!(memory.free(at[0]) && zeros(&mut memory, 0, PAGE));
+    }
+
     #[test]
     fn a_range_is_in_one_allocation_or_none() {
-        let mut memory = Memory::new(BASE..BASE + 4096);
+        let mut memory = memory(4096);
         let [a, b] = [1000, 512].map(|bytes| memory.allocate(bytes).unwrap());
         assert_eq!((a, b), (BASE, BASE + 1024));
         assert_eq!(memory.range(a, 256), Ok(0..256));
@@ -119,7 +227,7 @@ mod tests {
 
     #[test]
     fn bytes_may_begin_and_end_within_a_number() {
-        let mut memory = Memory::new(BASE..BASE + 1024);
+        let mut memory = memory(1024);
         let a = memory.allocate(512).unwrap();
         memory.bytes(a + 3, 6).unwrap().copy_from_slice(&[1, 2, 3, 4, 5, 6]);
         assert_eq!(memory.bytes(a, 10), Ok(&mut [0, 0, 0, 1, 2, 3, 4, 5, 6, 0][..]));
@@ -131,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_is_given_again_and_there_is_no_more_than_there_is() {
-        let mut memory = Memory::new(BASE..BASE + 4096);
+        let mut memory = memory(4096);
         let all: Vec<u64> = std::iter::from_fn(|| memory.allocate(1)).collect();
         assert_eq!(all.len(), 8);
         memory.free(all[2]);

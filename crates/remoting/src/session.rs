@@ -1,7 +1,7 @@
 //! A client process's calls, from descriptors to records: all that a C function of the client has left to do is to read
 //! its arguments and to write its results. Touches nothing else than the channel.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
@@ -21,7 +21,7 @@ use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
 use crate::wire::{Value, Words};
-use crate::worker::SYNCHRONISE;
+use crate::worker::{FORWARD, SYNCHRONISE};
 
 /// What happens with descriptor calls. They are answered by the same rules in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Session<'a> {
     reuse: Reuse<'a>,
     client: Client<'a>,
     memo: Mutex<Memo>,
+    /// The worker was told that descriptor calls come too.
+    forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
 }
@@ -190,7 +192,7 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
         let staging = Mutex::new(client.channel().staging());
-        Self { mode, reuse, client, memo: Mutex::default(), staging }
+        Self { mode, reuse, client, memo: Mutex::default(), forwards: OnceLock::new(), staging }
     }
 
     /// What a thread needs for its calls.
@@ -224,13 +226,23 @@ impl<'a> Session<'a> {
     }
 
     #[inline]
-    fn forward(&self, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
-        if self.mode == Mode::Reuse { Ok(()) } else { self.forward_it(function, put) }
+    fn forward(&self, version: Version, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
+        if self.mode == Mode::Reuse { Ok(()) } else { self.forward_it(version, function, put) }
     }
 
     /// The answer is known already, and is the same.
     #[cold]
-    fn forward_it(&self, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
+    fn forward_it(
+        &self,
+        version: Version,
+        function: Function,
+        put: impl FnOnce(&mut Words),
+    ) -> cudnn::Result {
+        // Whoever comes second waits until it was said.
+        (*self.forwards.get_or_init(|| {
+            let said = self.client.send(FORWARD, &[version as u64].into_iter().collect());
+            said.map_err(|Gone| Status::ExecutionFailed)
+        }))?;
         let mut words = Words::new();
         put(&mut words);
         let sent = match self.mode {
@@ -330,21 +342,21 @@ macro_rules! call {
     (create $name:ident () ($result:ident: $kind:ty)) => {
         call! { @ $name (thread, version) -> cudnn::Result<usize> = |session| {
             let handle = session.reuse.create::<$kind>(thread, version)?;
-            session.forward(Function::$name, |words| words.push(handle as u64))?;
+            session.forward(version, Function::$name, |words| words.push(handle as u64))?;
             Ok(handle)
         } }
     };
     (destroy $name:ident ($handle:ident: $kind:ty) ()) => {
         call! { @ $name (thread, version, $handle: usize) -> cudnn::Result = |session| {
             // Before the slot is free, and another thread's create of it can be sent.
-            session.forward(Function::$name, |words| words.push($handle as u64))?;
+            session.forward(version, Function::$name, |words| words.push($handle as u64))?;
             session.reuse.destroy::<$kind>(thread, version, $handle)
         } }
     };
     (set $name:ident ($handle:ident: $kind:ty $(, $argument:ident: $type:ty)*) () $rule:path) => {
         call! { @ $name (thread, version, $handle: usize $(, $argument: <$type as Parameter>::Passed)*)
             -> cudnn::Result = |session| {
-            session.forward(Function::$name, |words| {
+            session.forward(version, Function::$name, |words| {
                 words.push($handle as u64);
                 $(<$type as Parameter>::put($argument.clone(), words);)*
             })?;
@@ -357,7 +369,7 @@ macro_rules! call {
     (get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*) $rule:path) => {
         call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
             -> Got<($($of,)*)> = |session| {
-            let sent = session.forward(Function::$name, |words| {
+            let sent = session.forward(version, Function::$name, |words| {
                 $(<$type as Parameter>::put($argument.clone(), words);)*
             });
             if let Err(status) = sent {

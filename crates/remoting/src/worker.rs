@@ -22,6 +22,8 @@ pub const FREE: u16 = 0xFFFD;
 pub const COPY_IN: u16 = 0xFFFC;
 /// Of one that copies so many bytes at an address to the staging memory.
 pub const COPY_OUT: u16 = 0xFFFB;
+/// Of one that says that descriptor calls come too, from a program of this version of cuDNN.
+pub const FORWARD: u16 = 0xFFFA;
 
 /// The device memory of a client. A backend without any has these defaults.
 pub trait Device {
@@ -60,13 +62,14 @@ enum Descriptors<'a> {
 }
 
 impl<'a, B: Backend + Device> Worker<'a, B> {
-    /// For a client that answers descriptor calls itself, with its table of contents.
+    /// For a client that answers descriptor calls itself, with its table of contents, until it says that it forwards
+    /// them.
     #[must_use]
     pub fn new(contents: Region<'a>, backend: B) -> Self {
         Self { descriptors: Descriptors::Reused(Seen::new(contents)), backend, staging: &[], kept: Ok(()) }
     }
 
-    /// For one that forwards them, of a program of this version.
+    /// For one that forwards them from the beginning, of a program of this version.
     #[must_use]
     pub fn forwarded(version: Version, backend: B) -> Self {
         let descriptors = Descriptors::Forwarded(Forwarded::new(version));
@@ -100,12 +103,22 @@ impl<'a, B: Backend + Device> Worker<'a, B> {
             (FREE, [address]) if self.backend.free(*address) => Ok(()),
             (FREE, [_]) => Err(Status::BadParam),
             (COPY_IN | COPY_OUT, [address, len]) => self.copy(head.function, *address, *len)?,
+            (FORWARD, [version]) => self.forward(*version)?,
             (number, _) => {
                 self.call(Function::from_number(number).ok_or(Malformed)?, head, arguments, answer)?
             }
         };
         answer[0] = Status::to_wire(result);
         Ok(())
+    }
+
+    /// A program that is of both versions has the descriptors of the one that it used first.
+    fn forward(&mut self, version: u64) -> std::result::Result<Result, Malformed> {
+        let version = Version::ALL.into_iter().find(|known| *known as u64 == version).ok_or(Malformed)?;
+        if matches!(self.descriptors, Descriptors::Reused(_)) {
+            self.descriptors = Descriptors::Forwarded(Forwarded::new(version));
+        }
+        Ok(Ok(()))
     }
 
     fn call(

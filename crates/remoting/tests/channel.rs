@@ -196,6 +196,13 @@ fn a_worker_whose_client_is_killed_ends() {
     assert!(worker.child.wait().unwrap().success());
 }
 
+/// Until the time for it is up, which is seconds.
+#[test]
+fn a_client_that_says_nothing_is_not_waited_for() {
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    assert_eq!(Channel::accept(theirs, 0..0).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
 #[test]
 fn a_client_of_another_build_is_refused() {
     let (ours, theirs) = UnixStream::pair().unwrap();

@@ -16,7 +16,7 @@ use vgpu_remoting::cudnn::pooling::{self, Pooling};
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::descriptor::Content;
-use vgpu_remoting::memory::Memory;
+use vgpu_remoting::memory::{Budget, Memory};
 use vgpu_remoting::reuse::Reuse;
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::worker::Worker;
@@ -66,7 +66,8 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        Self { cpu: Cpu::new(Memory::new(BASE..BASE + (1 << 16))) }
+        let memory = Memory::new(BASE..BASE + (1 << 16), &Budget::new(1 << 16));
+        Self { cpu: Cpu::new(memory.unwrap()) }
     }
 
     fn put(&mut self, numbers: &[f32]) -> u64 {
@@ -180,12 +181,8 @@ fn session(mode: Mode, bytes: u64) -> Session<'static> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {
         let channel = Channel::accept(theirs, start..start + bytes).unwrap();
-        let cpu = Cpu::new(Memory::new(channel.device()));
-        let worker = match mode {
-            Mode::Reuse => Worker::new(channel.contents(), cpu),
-            _ => Worker::forwarded(V, cpu),
-        };
-        serve(&channel, &mut worker.staging(channel.staging()))
+        let cpu = Cpu::new(Memory::new(channel.device(), &Budget::new(bytes)).unwrap());
+        serve(&channel, &mut Worker::new(channel.contents(), cpu).staging(channel.staging()))
     });
     let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
     Session::new(mode, Reuse::new(64, channel.contents()), Client::new(channel))
