@@ -20,6 +20,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::api;
 use crate::contents;
+use crate::cublas::backend::Blas;
 use crate::cudnn::backend::Backend;
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
@@ -303,7 +304,10 @@ impl<'a> Client<'a> {
 ///
 /// # Errors
 /// `Malformed` where it does not keep to the rules.
-pub fn serve<B: Backend + Device>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
+pub fn serve<B: Backend + Blas + Device>(
+    channel: &Channel,
+    worker: &mut Worker<'_, B>,
+) -> Result<(), Malformed> {
     let mut ring = Reader::new(channel.ring());
     let (mut record, mut answer) = (Words::new(), Words::new());
     let mut looked = Instant::now();

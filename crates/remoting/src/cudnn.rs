@@ -7,6 +7,7 @@
 #![allow(clippy::too_many_arguments, clippy::type_complexity, reason = "the signatures are the library's")]
 
 pub mod activation;
+pub mod algorithms;
 pub mod backend;
 pub mod convolution;
 pub mod dropout;

@@ -11,7 +11,7 @@
 //!                      ◄────────────────── reply ◄────────────────────┘
 //! ```
 //!
-//! Pure: [`cudnn`] (contents and rules), [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
+//! Pure: [`cudnn`] (contents and rules), [`cublas`], [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
 //! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`]. The system:
 //! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`.
 
@@ -21,6 +21,7 @@ pub mod channel;
 pub mod contents;
 #[cfg(not(loom))]
 pub mod cpu;
+pub mod cublas;
 pub mod cudnn;
 pub mod descriptor;
 #[cfg(not(loom))]

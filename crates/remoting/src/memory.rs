@@ -148,7 +148,13 @@ impl Memory {
     }
 
     /// All of it, allocated or not.
-    pub fn numbers(&mut self) -> &mut [f32] {
+    #[must_use]
+    pub fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
+    /// All of it, to be written.
+    pub fn numbers_mut(&mut self) -> &mut [f32] {
         &mut self.numbers
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
 use crate::contents::Id;
+use crate::cublas::Handles;
 use crate::cudnn::activation::Activation;
+use crate::cudnn::algorithms::Performances;
 use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
@@ -20,7 +22,7 @@ use crate::memo::{self, Memo};
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
-use crate::wire::{Value, Words};
+use crate::wire::{Reader, Value, Words};
 use crate::worker::{FORWARD, SYNCHRONISE};
 
 /// What happens with descriptor calls. They are answered by the same rules in each case.
@@ -41,6 +43,7 @@ pub struct Session<'a> {
     reuse: Reuse<'a>,
     client: Client<'a>,
     memo: Mutex<Memo>,
+    blas: Handles,
     /// The worker was told that descriptor calls come too.
     forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
@@ -192,7 +195,15 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
         let staging = Mutex::new(client.channel().staging());
-        Self { mode, reuse, client, memo: Mutex::default(), forwards: OnceLock::new(), staging }
+        Self {
+            mode,
+            reuse,
+            client,
+            memo: Mutex::default(),
+            forwards: OnceLock::new(),
+            blas: Handles::default(),
+            staging,
+        }
     }
 
     /// What a thread needs for its calls.
@@ -215,6 +226,12 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn client(&self) -> &Client<'a> {
         &self.client
+    }
+
+    /// The handles of cuBLAS, and what is set on them.
+    #[must_use]
+    pub fn handles(&self) -> &Handles {
+        &self.blas
     }
 
     /// Waits until all that was sent is done.
@@ -262,21 +279,7 @@ impl<'a> Session<'a> {
         put: impl Fn(&mut Words),
     ) -> cudnn::Result {
         loop {
-            let mut words = Words::new();
-            match find(thread, &mut words) {
-                Ok(()) => {}
-                Err(Unsent::Status(status)) => return Err(status),
-                Err(Unsent::Unresolved(Unresolved::NoSuch)) => return Err(Status::BadParam),
-                Err(Unsent::Unresolved(Unresolved::Full)) => {
-                    self.renew()?;
-                    continue;
-                }
-            }
-            let key = memo::key(function as u16, function.signature().arguments, &words);
-            if self.mode != Mode::Reuse {
-                words.clear();
-                put(&mut words);
-            }
+            let Some((key, words)) = self.find(thread, function, &mut find, &put)? else { continue };
             if let Some(result) = self.send(function, &key, &words) {
                 self.watch(function, &words, thread);
                 return result;
@@ -284,11 +287,64 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// None where an epoch has ended since the ids were found.
-    fn send(&self, function: Function, key: &Words, words: &Words) -> Option<cudnn::Result> {
+    /// As [`Session::compute`]; what was answered before is not asked again, if descriptor calls are not sent either.
+    fn query(
+        &self,
+        thread: &mut Thread,
+        function: Function,
+        mut find: impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
+        put: impl Fn(&mut Words),
+    ) -> cudnn::Result<Words> {
+        loop {
+            let Some((key, words)) = self.find(thread, function, &mut find, &put)? else { continue };
+            let known = self.memo().answer(&key).filter(|_| self.mode == Mode::Reuse);
+            if let Some(results) = known {
+                return Ok(results);
+            }
+            let current = || self.is_current(function, &words);
+            let Some(answer) = self.client.call_if(current, function as u16, &words) else { continue };
+            let answer = answer.map_err(|Gone| Status::ExecutionFailed)?;
+            let (status, results) = answer.split_first().ok_or(Status::InternalError)?;
+            Status::from_wire(*status)?;
+            let results: Words = results.iter().copied().collect();
+            self.memo().answered(&key, results.clone());
+            return Ok(results);
+        }
+    }
+
+    /// What a call depends on, and its words. None where that is to be tried again.
+    fn find(
+        &self,
+        thread: &mut Thread,
+        function: Function,
+        find: &mut impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
+        put: &impl Fn(&mut Words),
+    ) -> cudnn::Result<Option<(Words, Words)>> {
+        let mut words = Words::new();
+        match find(thread, &mut words) {
+            Ok(()) => {}
+            Err(Unsent::Status(status)) => return Err(status),
+            Err(Unsent::Unresolved(Unresolved::NoSuch)) => return Err(Status::BadParam),
+            Err(Unsent::Unresolved(Unresolved::Full)) => return self.renew().map(|()| None),
+        }
+        let key = memo::key(function as u16, function.signature().arguments, &words);
+        if self.mode != Mode::Reuse {
+            words.clear();
+            put(&mut words);
+        }
+        Ok(Some((key, words)))
+    }
+
+    /// Are the ids among these words, if they have ids, still of this epoch?
+    fn is_current(&self, function: Function, words: &Words) -> bool {
         let parameters = function.signature().arguments.iter().zip(words);
         let mut ids = parameters.filter(|(parameter, _)| matches!(parameter.r#type, Type::Descriptor(_)));
-        let current = || self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)));
+        self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)))
+    }
+
+    /// None where an epoch has ended since the ids were found.
+    fn send(&self, function: Function, key: &Words, words: &Words) -> Option<cudnn::Result> {
+        let current = || self.is_current(function, words);
         // Not in the condition of an `if`: the lock would be held until its end.
         let known = self.memo().knows(key);
         if known {
@@ -380,6 +436,22 @@ macro_rules! call {
                 Err(status) => return Err(status).into(),
             };)*
             $rule(version $(, $argument)*).into()
+        } }
+    };
+    (query $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*)) => {
+        call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
+            -> Got<($($of,)*)> = |session| {
+            let answer = session.query(thread, Function::$name, |thread, words| {
+                $(<$type as Parameter>::send($argument.clone(), (session, version, &mut *thread), words)?;)*
+                Ok(())
+            }, |words| {
+                $(<$type as Parameter>::put($argument.clone(), words);)*
+            });
+            answer.and_then(|words| {
+                let mut reader = Reader::new(&words);
+                let results = ($(<$of as Value>::read(&mut reader),)*);
+                reader.finish().map(|()| results).map_err(|_| Status::InternalError)
+            }).into()
         } }
     };
     ($compute:ident $name:ident ($($argument:ident: $type:ty),*) ()) => {

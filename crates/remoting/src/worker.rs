@@ -4,6 +4,8 @@
 //! answer is that error.
 
 use crate::contents::Seen;
+use crate::cublas::backend::Blas;
+use crate::cublas::{self, backend as blas};
 use crate::cudnn::backend::{Backend, compute};
 use crate::cudnn::forwarded::Forwarded;
 use crate::cudnn::table::Function;
@@ -61,7 +63,7 @@ enum Descriptors<'a> {
     Forwarded(Forwarded),
 }
 
-impl<'a, B: Backend + Device> Worker<'a, B> {
+impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
     /// For a client that answers descriptor calls itself, with its table of contents, until it says that it forwards
     /// them.
     #[must_use]
@@ -104,6 +106,7 @@ impl<'a, B: Backend + Device> Worker<'a, B> {
             (FREE, [_]) => Err(Status::BadParam),
             (COPY_IN | COPY_OUT, [address, len]) => self.copy(head.function, *address, *len)?,
             (FORWARD, [version]) => self.forward(*version)?,
+            (cublas::table::FIRST.., _) => self.blas(head, arguments, answer)?,
             (number, _) => {
                 self.call(Function::from_number(number).ok_or(Malformed)?, head, arguments, answer)?
             }
@@ -131,9 +134,29 @@ impl<'a, B: Backend + Device> Worker<'a, B> {
         if !function.signature().class.computes() {
             return self.descriptor(function, arguments, answer);
         }
-        let result = self.compute(function, arguments)?;
+        let result = self.compute(function, arguments, answer)?;
+        Ok(self.keep(head, result))
+    }
+
+    fn blas(
+        &mut self,
+        head: Head,
+        arguments: &[u64],
+        answer: &mut Words,
+    ) -> std::result::Result<Result, Malformed> {
+        let function = cublas::table::Function::from_number(head.function).ok_or(Malformed)?;
+        if self.kept.is_err() {
+            return Ok(self.kept);
+        }
+        let result = blas::compute(function, arguments, &mut self.backend)?;
+        answer.extend(result.ok().flatten().map(|number| u64::from(number.to_bits())));
+        Ok(self.keep(head, result.map(|_| ())))
+    }
+
+    /// An error that nobody waits for is kept.
+    fn keep(&mut self, head: Head, result: Result) -> Result {
         self.kept = if head.place.is_none() { result } else { self.kept };
-        Ok(result)
+        result
     }
 
     fn copy(&mut self, way: u16, address: u64, len: u64) -> std::result::Result<Result, Malformed> {
@@ -153,13 +176,19 @@ impl<'a, B: Backend + Device> Worker<'a, B> {
         Ok(Ok(()))
     }
 
-    fn compute(&mut self, function: Function, arguments: &[u64]) -> std::result::Result<Result, Malformed> {
+    fn compute(
+        &mut self,
+        function: Function,
+        arguments: &[u64],
+        answer: &mut Words,
+    ) -> std::result::Result<Result, Malformed> {
         if self.kept.is_err() {
             return Ok(self.kept);
         }
+        let backend = &mut self.backend;
         match &mut self.descriptors {
-            Descriptors::Reused(seen) => compute(function, arguments, seen, &mut self.backend),
-            Descriptors::Forwarded(forwarded) => compute(function, arguments, forwarded, &mut self.backend),
+            Descriptors::Reused(seen) => compute(function, arguments, seen, backend, answer),
+            Descriptors::Forwarded(forwarded) => compute(function, arguments, forwarded, backend, answer),
         }
     }
 

@@ -14,6 +14,7 @@ use conformance::{Answer, Call};
 use tempfile::TempDir;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, serve};
+use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::Tensor;
@@ -74,6 +75,8 @@ impl Drop for Process {
 struct Hanging;
 
 impl Device for Hanging {}
+
+impl Blas for Hanging {}
 
 impl Backend for Hanging {
     fn cudnnAddTensor(

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::cpu::Cpu;
+use vgpu_remoting::cublas::backend::Blas;
+use vgpu_remoting::cublas::{Factor, Outcome, State};
 use vgpu_remoting::cudnn::activation::{self, Activation};
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
@@ -74,7 +76,7 @@ impl Desk {
         let memory = self.cpu.memory();
         let address = memory.allocate(4 * numbers.len() as u64).unwrap();
         let range = memory.range(address, numbers.len()).unwrap();
-        memory.numbers()[range].copy_from_slice(numbers);
+        memory.numbers_mut()[range].copy_from_slice(numbers);
         address
     }
 
@@ -144,6 +146,93 @@ fn the_other_layers_and_their_gradients() {
     desk.cpu.cudnnSoftmaxBackward(H, 1, 1, ONE, s, r(sd), s, r(gd), ZERO, s, u(gd)).unwrap();
     let gradient = desk.read(gd, 2);
     assert!((gradient[0] - 0.1875).abs() < 1e-6 && (gradient[1] + 0.1875).abs() < 1e-6, "{gradient:?}");
+}
+
+#[test]
+fn products_and_sums() {
+    let mut desk = Desk::new();
+    let (state, one, zero) = (State::default(), Factor::Host(1.0), Factor::Host(0.0));
+    let (r, u) = (Read, Update);
+    let (a, b, c) = (desk.put(&COUNT[..6]), desk.put(&COUNT[..6]), desk.put(&[9.0; 4]));
+    desk.cpu.cublasSgemm_v2(state, 0, 0, 2, 2, 3, one, r(a), 2, r(b), 3, zero, u(c), 2).unwrap();
+    assert_eq!(desk.read(c, 4), [10.0, 13.0, 28.0, 40.0]);
+    // Factors that are on the device when it comes to them.
+    let two = desk.put(&[2.0]);
+    let (alpha, beta) = (Factor::Device(two), Factor::Device(two));
+    desk.cpu
+        .cublasGemmEx(state, 1, 1, 2, 2, 3, alpha, r(a), 0, 3, r(b), 0, 2, beta, u(c), 0, 2, 68, -1)
+        .unwrap();
+    assert_eq!(desk.read(c, 4), [40.0, 82.0, 82.0, 160.0]);
+    let (x, y) = (desk.put(&[1.0, 2.0, 3.0]), desk.put(&[1.0; 3]));
+    desk.cpu.cublasSgemv_v2(state, 0, 2, 3, one, r(a), 2, r(x), 1, one, u(y), 2).unwrap();
+    assert_eq!(desk.read(y, 3), [17.0, 1.0, 23.0]);
+    desk.cpu.cublasSaxpy_v2(state, 3, alpha, r(x), -1, u(y), 1).unwrap();
+    assert_eq!(desk.read(y, 3), [23.0, 5.0, 25.0]);
+    desk.cpu.cublasSscal_v2(state, 2, alpha, u(y), 2).unwrap();
+    desk.cpu.cublasScopy_v2(state, 2, r(y), 2, Write(x), 1).unwrap();
+    assert_eq!((desk.read(y, 3), desk.read(x, 3)), (vec![46.0, 5.0, 50.0], vec![46.0, 50.0, 3.0]));
+    let dot = |desk: &mut Desk, to| desk.cpu.cublasSdot_v2(state, 3, r(x), 1, r(y), 1, to);
+    assert_eq!(dot(&mut desk, Outcome::Host), Ok(Some(2516.0)));
+    assert_eq!(dot(&mut desk, Outcome::Device(c)), Ok(None));
+    let three_four = desk.put(&[3.0, 0.0, 4.0]);
+    assert_eq!(desk.cpu.cublasSnrm2_v2(state, 2, r(three_four), 2, Outcome::Host), Ok(Some(5.0)));
+    assert_eq!(desk.read(c, 1), [2516.0]);
+    let beyond = desk.cpu.cublasSdot_v2(state, 1 << 20, r(x), 1, r(y), 1, Outcome::Host);
+    assert_eq!(beyond, Err(Status::ExecutionFailed));
+    assert_eq!(dot(&mut desk, Outcome::Device(1)), Err(Status::ExecutionFailed));
+}
+
+#[test]
+fn what_cublas_is_asked_is_answered_here_or_sent() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let (handle, one) = (session.cublasCreate_v2().unwrap(), Factor::Host(1.0));
+    let [x, y] = [0, 1].map(|_| session.allocate(64).unwrap());
+    session.copy_in(x, &2.0_f32.to_le_bytes()).unwrap();
+    let before = session.client().sent().records;
+    session.cublasSetStream_v2(handle, 7).unwrap();
+    assert_eq!(session.cublasGetStream_v2(handle), Ok(7));
+    let axpy = |handle, n| session.cublasSaxpy_v2(handle, n, one, Read(x), 1, Update(y), 1);
+    assert_eq!(axpy(handle + 1, 1), Err(Status::NotInitialized));
+    let gemv =
+        |lda| session.cublasSgemv_v2(handle, 0, 2, 1, one, Read(x), lda, Read(x), 1, one, Update(y), 1);
+    assert_eq!(gemv(1), Err(Status::BadParam));
+    assert_eq!(session.client().sent().records, before, "all of that was answered here");
+    assert_eq!(axpy(handle, 1), Ok(None));
+    assert_eq!(session.cublasSdot_v2(handle, 1, Read(x), 1, Read(y), 1, Outcome::Host), Ok(Some(4.0)));
+    assert_eq!(session.client().sent().records, before + 2);
+    // What nobody waits for is said later.
+    assert_eq!(axpy(handle, 1 << 20), Ok(None));
+    assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
+    session.cublasDestroy_v2(handle).unwrap();
+    assert_eq!(session.cublasGetStream_v2(handle), Err(Status::NotInitialized));
+}
+
+#[test]
+fn how_to_convolve_is_asked_once() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let t = &mut session.enter();
+    let [x, y] = [0, 1].map(|_| session.cudnnCreateTensorDescriptor(t, V).unwrap());
+    let w = session.cudnnCreateFilterDescriptor(t, V).unwrap();
+    let conv = session.cudnnCreateConvolutionDescriptor(t, V).unwrap();
+    session.cudnnSetFilter4dDescriptor(t, V, w, 0, 0, 2, 1, 3, 3).unwrap();
+    session.cudnnSetConvolution2dDescriptor(t, V, conv, 0, 0, 1, 1, 1, 1, 1, 0).unwrap();
+    let mut ask = |n: i32, out: i32, requested: i32| {
+        session.cudnnSetTensor4dDescriptor(t, V, x, 0, 0, n, 1, 8, 8).unwrap();
+        session.cudnnSetTensor4dDescriptor(t, V, y, 0, 0, n, 2, out, out).unwrap();
+        let size = session.cudnnGetConvolutionForwardWorkspaceSize(t, V, H, x, w, conv, y, 0);
+        let found = session.cudnnFindConvolutionForwardAlgorithm(t, V, H, x, w, conv, y, requested);
+        (size.status, found.status, found.results.map(|(returned, all)| (returned, all[0].status)))
+    };
+    assert_eq!(ask(4, 6, 3), (Ok(()), Ok(()), Some((1, 0))));
+    let sent = session.client().sent();
+    for _ in 0..10 {
+        assert_eq!(ask(4, 6, 3).0, Ok(()));
+    }
+    assert_eq!(session.client().sent(), sent);
+    let wrong = Err(Status::BadParam);
+    assert_eq!(ask(4, 7, 3), (wrong, wrong, None));
+    assert_eq!(ask(4, 6, 0), (Ok(()), wrong, None));
+    assert_eq!(session.synchronise(), Ok(()));
 }
 
 #[test]

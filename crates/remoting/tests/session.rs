@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, Sent, serve};
 use vgpu_remoting::contents;
+use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
@@ -28,6 +29,8 @@ const ZERO: Scalar = Scalar(0.0);
 struct Diary(Arc<Mutex<Vec<String>>>);
 
 impl Device for Diary {}
+
+impl Blas for Diary {}
 
 impl Backend for Diary {
     fn cudnnActivationForward(
