@@ -26,6 +26,8 @@ pub enum Class {
     Create,
     /// Changes its first argument, a descriptor: answered in the container.
     Set,
+    /// Changes its first argument in the container, after the worker has begun random numbers.
+    Seed,
     /// Computes its results from descriptors and numbers: answered in the container.
     Get,
     /// Ends a descriptor: answered in the container.
@@ -45,6 +47,12 @@ impl Class {
     #[must_use]
     pub fn computes(self) -> bool {
         matches!(self, Self::Query | Self::Forward | Self::Backward | Self::Compute)
+    }
+
+    /// Is the worker asked or told anything, even with reuse?
+    #[must_use]
+    pub fn sent(self) -> bool {
+        self.computes() || self == Self::Seed
     }
 }
 
@@ -200,7 +208,7 @@ pub struct Signature {
 impl Signature {
     /// The descriptors that it reads.
     pub fn reads(&self) -> impl Iterator<Item = Kind> {
-        let skip = usize::from(matches!(self.class, Class::Set | Class::Destroy));
+        let skip = usize::from(matches!(self.class, Class::Set | Class::Seed | Class::Destroy));
         self.arguments.iter().skip(skip).filter_map(descriptor)
     }
 
@@ -209,7 +217,7 @@ impl Signature {
     pub fn writes(&self) -> Option<Kind> {
         match self.class {
             Class::Create => self.results.first().and_then(descriptor),
-            Class::Set | Class::Destroy => self.arguments.first().and_then(descriptor),
+            Class::Set | Class::Seed | Class::Destroy => self.arguments.first().and_then(descriptor),
             Class::Get | Class::Query | Class::Forward | Class::Backward | Class::Compute => None,
         }
     }

@@ -18,6 +18,7 @@ use crate::cudnn::activation::Activation;
 use crate::cudnn::algorithms::{Performance, Performances};
 use crate::cudnn::backend::Backend;
 use crate::cudnn::convolution::Convolution;
+use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::tensor::Tensor;
@@ -68,6 +69,13 @@ impl Device for Cpu {
 
     fn free(&mut self, address: u64) -> bool {
         self.memory.free(address)
+    }
+
+    fn seed(&mut self, address: u64, len: u64, seed: u64) -> Result {
+        if len < dropout::State::SIZE as u64 {
+            return Err(Status::InvalidValue);
+        }
+        self.keep(address, dropout::State::new(seed))
     }
 
     fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8]> {
@@ -170,6 +178,12 @@ fn best(algorithm: i32, requested: i32) -> Result<(i32, Performances)> {
     }
     let one = Performance { algorithm, status: 0, time: -1.0, memory: 0, determinism: 1, math_type: 0 };
     Ok((1, Performances::from_iter([one])))
+}
+
+/// The words of dropout's reserve space, which is to have so many bytes.
+fn reserve_of(x: &Shape, bytes: u64) -> Result<usize> {
+    let words = dropout::Dropout::reserve(x.elements());
+    if bytes < size_of::<f32>() as u64 * words as u64 { Err(Status::BadParam) } else { Ok(words) }
 }
 
 impl Backend for Cpu {
@@ -515,6 +529,52 @@ impl Backend for Cpu {
         )
     }
 
+    fn cudnnDropoutForward(
+        &mut self,
+        _: Handle,
+        d: Dropout,
+        x: Tensor,
+        x_data: Read,
+        y: Tensor,
+        y_data: Write,
+        reserve: Write,
+        reserve_size: u64,
+    ) -> Result {
+        let (f, xt, yt) = (dropout::Dropout::new(d.dropout)?, shape(&x)?, shape(&y)?);
+        let words = reserve_of(&xt, reserve_size)?;
+        // All of it before anything is drawn, so that a call that fails draws nothing.
+        let (range, _) = (self.memory.range(reserve.0, words)?, self.memory.range(x_data.0, xt.span())?);
+        self.memory.range(y_data.0, yt.span())?;
+        if xt.dims() != yt.dims() {
+            return Err(Status::BadParam);
+        }
+        let bytes = self.memory.bytes(d.states, dropout::State::SIZE)?;
+        let mut state = dropout::State::from_bytes(std::array::from_fn(|i| bytes[i]));
+        f.draw(&mut state, xt.elements(), &mut self.memory.numbers_mut()[range])?;
+        self.keep(d.states, state)?;
+        self.run([(xt.span(), x_data.0), (words, reserve.0)], (yt.span(), y_data.0), |[x, reserve], y| {
+            f.apply(reserve, &xt, x, &yt, y)
+        })
+    }
+
+    fn cudnnDropoutBackward(
+        &mut self,
+        _: Handle,
+        d: Dropout,
+        dy: Tensor,
+        dy_data: Read,
+        dx: Tensor,
+        dx_data: Write,
+        reserve: Read,
+        reserve_size: u64,
+    ) -> Result {
+        let (f, yt, xt) = (dropout::Dropout::new(d.dropout)?, shape(&dy)?, shape(&dx)?);
+        let words = reserve_of(&yt, reserve_size)?;
+        self.run([(yt.span(), dy_data.0), (words, reserve.0)], (xt.span(), dx_data.0), |[dy, reserve], dx| {
+            f.apply(reserve, &yt, dy, &xt, dx)
+        })
+    }
+
     fn cudnnAddTensor(
         &mut self,
         _: Handle,
@@ -549,6 +609,12 @@ impl Backend for Cpu {
 }
 
 impl Cpu {
+    /// Writes down where random numbers are.
+    fn keep(&mut self, address: u64, state: dropout::State) -> Result {
+        self.memory.bytes(address, dropout::State::SIZE)?.copy_from_slice(&state.to_bytes());
+        Ok(())
+    }
+
     fn number(&self, factor: Factor) -> Result<f32> {
         match factor {
             Factor::Host(number) => Ok(number),

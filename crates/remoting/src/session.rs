@@ -23,7 +23,7 @@ use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
 use crate::wire::{Reader, Value, Words};
-use crate::worker::{FORWARD, SYNCHRONISE};
+use crate::worker::{FORWARD, SEED, SYNCHRONISE};
 
 /// What happens with descriptor calls. They are answered by the same rules in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,6 +312,25 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Begins random numbers at an address, where there is one, and the descriptor that is to have them too.
+    fn seed(
+        &self,
+        version: Version,
+        d: usize,
+        handle: Handle,
+        _dropout: f32,
+        states: u64,
+        size: u64,
+        seed: u64,
+    ) -> cudnn::Result {
+        self.reuse.get::<Dropout>(version, d)?;
+        Handle::get(handle, self, version)?;
+        if states == 0 {
+            return Ok(());
+        }
+        answer(self.client.call(SEED, &[states, size, seed].into_iter().collect()))
+    }
+
     /// What a call depends on, and its words. None where that is to be tried again.
     fn find(
         &self,
@@ -420,6 +439,12 @@ macro_rules! call {
             session.reuse.change(version, $handle, |version, content: &mut $kind| {
                 $rule(version, content $(, $argument)*)
             })
+        } }
+    };
+    (seed $name:ident ($d:ident: $kind:ty, $($argument:ident: $type:ty),*) ()) => {
+        call! { @ $name (thread, version, $d: usize $(, $argument: $type)*) -> cudnn::Result = |session| {
+            session.seed(version, $d $(, $argument)*)?;
+            session.cudnnRestoreDropoutDescriptor(thread, version, $d $(, $argument)*)
         } }
     };
     (get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*) $rule:path) => {

@@ -26,6 +26,8 @@ pub const COPY_IN: u16 = 0xFFFC;
 pub const COPY_OUT: u16 = 0xFFFB;
 /// Of one that says that descriptor calls come too, from a program of this version of cuDNN.
 pub const FORWARD: u16 = 0xFFFA;
+/// Of one that begins random numbers, from a seed, in so many bytes at an address.
+pub const SEED: u16 = 0xFFF9;
 
 /// The device memory of a client. A backend without any has these defaults.
 pub trait Device {
@@ -37,6 +39,14 @@ pub trait Device {
     /// Frees what begins at an address. The flag tells whether anything did.
     fn free(&mut self, _address: u64) -> bool {
         false
+    }
+
+    /// Begins random numbers, in so many bytes at an address.
+    ///
+    /// # Errors
+    /// `InvalidValue` where these are too few, `ExecutionFailed` where they are not the client's.
+    fn seed(&mut self, _address: u64, _len: u64, _seed: u64) -> Result {
+        Err(Status::NotSupported)
     }
 
     /// So many bytes at an address.
@@ -105,6 +115,7 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
             (FREE, [address]) if self.backend.free(*address) => Ok(()),
             (FREE, [_]) => Err(Status::BadParam),
             (COPY_IN | COPY_OUT, [address, len]) => self.copy(head.function, *address, *len)?,
+            (SEED, [address, len, seed]) => self.backend.seed(*address, *len, *seed),
             (FORWARD, [version]) => self.forward(*version)?,
             (cublas::table::FIRST.., _) => self.blas(head, arguments, answer)?,
             (number, _) => {

@@ -19,7 +19,7 @@ use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::descriptor::Content;
 use vgpu_remoting::memory::{Budget, Memory};
-use vgpu_remoting::reuse::Reuse;
+use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::worker::Worker;
 
@@ -205,6 +205,49 @@ fn what_cublas_is_asked_is_answered_here_or_sent() {
     assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
     session.cublasDestroy_v2(handle).unwrap();
     assert_eq!(session.cublasGetStream_v2(handle), Err(Status::NotInitialized));
+}
+
+#[test]
+fn dropout_begins_where_it_was_seeded_and_goes_back_the_same_way() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let t = &mut session.enter();
+    let (d, x) = (
+        session.cudnnCreateDropoutDescriptor(t, V).unwrap(),
+        session.cudnnCreateTensorDescriptor(t, V).unwrap(),
+    );
+    session.cudnnSetTensor4dDescriptor(t, V, x, 0, 0, 1, 1, 10, 10).unwrap();
+    let (size,) = session.cudnnDropoutGetStatesSize(t, V, H).results.unwrap();
+    let (reserve_size,) = session.cudnnDropoutGetReserveSpaceSize(t, V, x).results.unwrap();
+    assert_eq!(reserve_size, 16, "a bit for each, in words");
+    let [states, reserve, data, out, back] =
+        [size, reserve_size, 400, 400, 400].map(|size| session.allocate(size).unwrap());
+    session.copy_in(data, &1.0_f32.to_le_bytes().repeat(100)).unwrap();
+    let seed = |t: &mut Thread, size| session.cudnnSetDropoutDescriptor(t, V, d, H, 0.5, states, size, 7);
+    assert_eq!(seed(t, size - 1), Err(Status::InvalidValue));
+    let read = |from| {
+        let mut bytes = [0; 400];
+        session.copy_out(&mut bytes, from).unwrap();
+        bytes
+    };
+    let forward = |t: &mut Thread| {
+        session
+            .cudnnDropoutForward(t, V, H, d, x, Read(data), x, Write(out), Write(reserve), reserve_size)
+            .unwrap();
+        read(out)
+    };
+    seed(t, size).unwrap();
+    let (first, second) = (forward(t), forward(t));
+    seed(t, size).unwrap();
+    assert!(first == forward(t) && first != second && second == forward(t));
+    let zeros = |bytes: &[u8]| bytes.chunks(4).filter(|number| **number == [0; 4]).count();
+    let twos = second.chunks(4).filter(|number| **number == 2.0_f32.to_le_bytes()).count();
+    assert!(zeros(&second) + twos == 100 && (30..70).contains(&twos), "{twos}");
+    session
+        .cudnnDropoutBackward(t, V, H, d, x, Read(data), x, Write(back), Read(reserve), reserve_size)
+        .unwrap();
+    assert_eq!(read(back), second);
+    let short = session.cudnnDropoutForward(t, V, H, d, x, Read(data), x, Write(out), Write(reserve), 15);
+    assert_eq!(short, Err(Status::BadParam));
 }
 
 #[test]

@@ -97,6 +97,8 @@ macro_rules! cudnn_functions {
             destroy cudnnDestroyActivationDescriptor(a: Activation);
 
             create  cudnnCreateDropoutDescriptor() -> (d: Dropout);
+            seed    cudnnSetDropoutDescriptor(d: Dropout, handle: Handle, dropout: f32, states: u64, size: u64,
+                        seed: u64);
             set     cudnnRestoreDropoutDescriptor(d: Dropout, handle: Handle, dropout: f32, states: u64,
                         size: u64, seed: u64) = dropout::restore;
             get     cudnnGetDropoutDescriptor(d: Dropout, handle: Handle)
@@ -195,6 +197,9 @@ macro_rules! class {
     };
     (set) => {
         Class::Set
+    };
+    (seed) => {
+        Class::Seed
     };
     (get) => {
         Class::Get

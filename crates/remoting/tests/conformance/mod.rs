@@ -130,7 +130,7 @@ impl Calls {
         let function = loop {
             let function = self.pick(Function::ALL);
             match function.signature().class {
-                class if class.computes() => {}
+                class if class.sent() => {}
                 Class::Create => {}
                 // Rarely: else most calls would be on fresh ones.
                 Class::Destroy if !self.one_in(10) => {}
