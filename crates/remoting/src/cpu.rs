@@ -23,7 +23,7 @@ use crate::cudnn::filter::Filter;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::tensor::Tensor;
 use crate::cudnn::{FLOAT, NCHW, NHWC, Result, Status};
-use crate::memory::Memory;
+use crate::memory::{Memory, Rows};
 use crate::worker::Device;
 
 /// Computes on the CPU, for one client.
@@ -76,6 +76,18 @@ impl Device for Cpu {
             return Err(Status::InvalidValue);
         }
         self.keep(address, dropout::State::new(seed))
+    }
+
+    fn copy(&mut self, to: Rows, from: Rows, width: u64, count: u64) -> Result {
+        self.memory.copy(to, from, width, count)
+    }
+
+    fn fill(&mut self, to: Rows, width: u64, count: u64, value: &[u8]) -> Result {
+        self.memory.fill(to, width, count, value)
+    }
+
+    fn info(&self) -> (u64, u64) {
+        self.memory.budget().info()
     }
 
     fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8]> {

@@ -45,4 +45,5 @@ pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;
 pub mod wire;
+#[cfg(not(loom))]
 pub mod worker;

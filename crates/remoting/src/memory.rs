@@ -51,6 +51,15 @@ impl Budget {
     }
 }
 
+/// Where rows of bytes begin: the first, and how far it is to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// The address of the first.
+    pub address: u64,
+    /// Bytes from one to the next.
+    pub pitch: u64,
+}
+
 /// The device memory of one client. What it has of the budget is given back when this is dropped.
 #[derive(Debug)]
 pub struct Memory {
@@ -147,6 +156,49 @@ impl Memory {
         Ok(&mut self.numbers[range].as_mut_bytes()[number as usize..whole])
     }
 
+    /// Copies rows of so many bytes, one after the other.
+    ///
+    /// # Errors
+    /// `BadParam` where rows are longer than it is to the next one; and as [`Memory::range`].
+    pub fn copy(&mut self, to: Rows, from: Rows, width: u64, count: u64) -> Result {
+        let [to_at, from_at] = [self.place(to, width, count)?, self.place(from, width, count)?];
+        let bytes = self.numbers.as_mut_bytes();
+        for (to, from) in steps(to_at, to.pitch, count, width).zip(steps(from_at, from.pitch, count, width)) {
+            bytes.copy_within(from, to.start);
+        }
+        Ok(())
+    }
+
+    /// Fills rows of so many bytes with a value again and again.
+    ///
+    /// # Errors
+    /// As [`Memory::copy`]; `BadParam` where rows do not end with a value's end.
+    pub fn fill(&mut self, to: Rows, width: u64, count: u64, value: &[u8]) -> Result {
+        if value.is_empty() || !width.is_multiple_of(value.len() as u64) {
+            return Err(Status::BadParam);
+        }
+        let at = self.place(to, width, count)?;
+        let bytes = self.numbers.as_mut_bytes();
+        for row in steps(at, to.pitch, count, width) {
+            bytes[row].chunks_exact_mut(value.len()).for_each(|to| to.copy_from_slice(value));
+        }
+        Ok(())
+    }
+
+    /// Where the first of such rows is, all of which are in one allocation.
+    fn place(&mut self, rows: Rows, width: u64, count: u64) -> Result<usize> {
+        if width == 0 || count == 0 {
+            return Ok(0);
+        }
+        if count > 1 && rows.pitch < width {
+            return Err(Status::BadParam);
+        }
+        let whole = (count - 1).checked_mul(rows.pitch).and_then(|before| before.checked_add(width));
+        let whole = whole.and_then(|whole| usize::try_from(whole).ok()).ok_or(Status::ExecutionFailed)?;
+        self.bytes(rows.address, whole)?;
+        Ok((rows.address - self.base) as usize)
+    }
+
     /// All of it, allocated or not.
     #[must_use]
     pub fn numbers(&self) -> &[f32] {
@@ -157,6 +209,12 @@ impl Memory {
     pub fn numbers_mut(&mut self) -> &mut [f32] {
         &mut self.numbers
     }
+}
+
+/// The bytes of each row, of those that have any.
+fn steps(first: usize, pitch: u64, count: u64, width: u64) -> impl Iterator<Item = Range<usize>> {
+    let count = if width == 0 { 0 } else { count as usize };
+    (0..count).map(move |i| first + i * pitch as usize).map(move |start| start..start + width as usize)
 }
 
 impl Drop for Memory {
@@ -241,6 +299,33 @@ mod tests {
         for (address, len) in [(a + 511, 2), (a - 1, 1), (a, 1 << 40)] {
             assert_eq!(memory.bytes(address, len), Err(Status::ExecutionFailed));
         }
+    }
+
+    #[test]
+    fn rows_are_copied_and_filled_and_what_is_between_them_is_left() {
+        let mut memory = memory(4096);
+        let [a, b] = [0, 1].map(|_| memory.allocate(512).unwrap());
+        let rows = |address, pitch| Rows { address, pitch };
+        memory.fill(rows(a + 1, 4), 2, 3, &[7, 8]).unwrap();
+        assert_eq!(memory.bytes(a, 12).unwrap(), [0, 7, 8, 0, 0, 7, 8, 0, 0, 7, 8, 0]);
+        memory.copy(rows(b, 3), rows(a + 1, 4), 3, 3).unwrap();
+        assert_eq!(memory.bytes(b, 10).unwrap(), [7, 8, 0, 7, 8, 0, 7, 8, 0, 0]);
+        // Nothing is done of what is wrong, and nothing is right anywhere.
+        let far = Status::ExecutionFailed;
+        let wrong = [
+            (rows(a, 1), 2, 2, Status::BadParam),
+            (rows(a, 2), 3, 1, Status::BadParam),
+            (rows(a, 256), 2, 3, far),
+            (rows(a, u64::MAX), 2, 3, far),
+            (rows(a, 2), 2, u64::MAX, far),
+            (rows(0, 2), 2, 1, far),
+        ];
+        for (to, width, count, status) in wrong {
+            assert_eq!(memory.fill(to, width, count, &[1, 1]), Err(status), "{to:?} {width} {count}");
+        }
+        assert_eq!(memory.copy(rows(a, 4), rows(b, 256), 2, 3), Err(far));
+        assert_eq!(memory.fill(rows(0, 0), 0, u64::MAX, &[1]), Ok(()));
+        assert_eq!(memory.copy(rows(0, 0), rows(0, 0), 2, 0), Ok(()));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use vgpu_remoting::cudnn::pooling::{self, Pooling};
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::descriptor::Content;
-use vgpu_remoting::memory::{Budget, Memory};
+use vgpu_remoting::memory::{Budget, Memory, Rows};
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::worker::Worker;
@@ -348,6 +348,32 @@ fn device_memory_is_bounded_and_only_the_clients() {
     assert_eq!(session.free(address), Ok(()));
     assert_eq!(session.copy_in(address, &[1; 4]), Err(Status::ExecutionFailed), "freed");
     assert_eq!(session.synchronise(), Ok(()), "all of that was said to the client");
+}
+
+#[test]
+fn what_stays_on_the_device_is_not_waited_for() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let [a, b] = [0, 1].map(|_| session.allocate(1024).unwrap());
+    assert_eq!(session.memory_info(), Ok(((1 << 16) - 2048, 1 << 16)));
+    let rows = |address, pitch| Rows { address, pitch };
+    session.mark(1).unwrap();
+    session.fill(rows(a, 0), 16, 1, 0x0403_0201, 4).unwrap();
+    session.copy(rows(b, 2), rows(a, 4), 2, 4).unwrap();
+    session.mark(2).unwrap();
+    let mut bytes = [0; 9];
+    session.copy_out(&mut bytes, b).unwrap();
+    assert_eq!(bytes, [1, 2, 1, 2, 1, 2, 1, 2, 0]);
+    let (there, back) = (session.elapsed(1, 2).unwrap(), session.elapsed(2, 1).unwrap());
+    assert!(there >= 0.0 && there == -back, "{there} {back}");
+    session.forget(1).unwrap();
+    assert_eq!(session.elapsed(1, 2), Err(Status::BadParam));
+    assert_eq!(session.fill(rows(a, 0), 9, 1, 0, 9), Err(Status::BadParam));
+    // What nobody waits for is said later, and what comes after it is not done.
+    session.copy(rows(b, 0), rows(a, 0), 1025, 1).unwrap();
+    session.fill(rows(b, 0), 8, 1, 9, 1).unwrap();
+    assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
+    session.copy_out(&mut bytes, b).unwrap();
+    assert_eq!(bytes, [1, 2, 1, 2, 1, 2, 1, 2, 0]);
 }
 
 #[test]

@@ -256,7 +256,7 @@ fn sends_anything(socket: &Path, random: &mut Random) {
     for _ in 0..300 {
         let function = match random.below(3) {
             0 => random.below(100) as u16,
-            1 => (ALLOCATE as u64 + 1 - random.below(10)) as u16,
+            1 => (ALLOCATE as u64 + 1 - random.below(16)) as u16,
             _ => 0x1000 + random.below(20) as u16,
         };
         let words: Words = (0..random.below(16).min(MAX_WORDS as u64))
