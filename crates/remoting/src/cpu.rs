@@ -7,9 +7,7 @@ use vgpu_kernels::blas;
 use vgpu_kernels::convolution::{self, Axis};
 use vgpu_kernels::pooling::{self, Window};
 use vgpu_kernels::softmax::{self, Softmax};
-use vgpu_kernels::{
-    self as kernels, Blend, Error, Nan, Tensor as Shape, activation, arena, dropout, elementwise,
-};
+use vgpu_kernels::{self as kernels, Blend, Nan, Tensor as Shape, activation, arena, dropout, elementwise};
 
 use crate::api::{Handle, Read, Scalar, Update, Write};
 use crate::cublas::backend::Blas;
@@ -92,16 +90,6 @@ impl Device for Cpu {
 
     fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8]> {
         self.memory.bytes(address, len)
-    }
-}
-
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Invalid(_) => Self::BadParam,
-            Error::Unsupported(_) => Self::NotSupported,
-            Error::Short { .. } => Self::ExecutionFailed,
-        }
     }
 }
 

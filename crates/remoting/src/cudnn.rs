@@ -17,6 +17,8 @@ pub mod pooling;
 pub mod table;
 pub mod tensor;
 
+use vgpu_kernels::Error;
+
 use crate::descriptor::Ints;
 
 /// Which library a program is linked to.
@@ -102,6 +104,17 @@ impl Status {
         match number.checked_sub(1) {
             None => Ok(()),
             Some(index) => Err(Self::ALL.get(index as usize).copied().unwrap_or(Self::InternalError)),
+        }
+    }
+}
+
+/// What geometries say that cannot be.
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid(_) => Self::BadParam,
+            Error::Unsupported(_) => Self::NotSupported,
+            Error::Short { .. } => Self::ExecutionFailed,
         }
     }
 }

@@ -312,19 +312,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Begins random numbers at an address, where there is one, and the descriptor that is to have them too.
-    fn seed(
-        &self,
-        version: Version,
-        d: usize,
-        handle: Handle,
-        _dropout: f32,
-        states: u64,
-        size: u64,
-        seed: u64,
-    ) -> cudnn::Result {
-        self.reuse.get::<Dropout>(version, d)?;
-        Handle::get(handle, self, version)?;
+    /// Begins random numbers, at an address where there is one.
+    fn seed(&self, [states, size, seed]: [u64; 3]) -> cudnn::Result {
         if states == 0 {
             return Ok(());
         }
@@ -441,10 +430,14 @@ macro_rules! call {
             })
         } }
     };
-    (seed $name:ident ($d:ident: $kind:ty, $($argument:ident: $type:ty),*) ()) => {
-        call! { @ $name (thread, version, $d: usize $(, $argument: $type)*) -> cudnn::Result = |session| {
-            session.seed(version, $d $(, $argument)*)?;
-            session.cudnnRestoreDropoutDescriptor(thread, version, $d $(, $argument)*)
+    (seed $name:ident ($d:ident: $kind:ty, $handle:ident: $of:ty, $dropout:ident: $number:ty $(, $numbers:ident: $type:ty)*)
+        ()) => {
+        call! { @ $name (thread, version, $d: usize, $handle: $of, $dropout: $number $(, $numbers: $type)*)
+            -> cudnn::Result = |session| {
+            session.reuse.get::<$kind>(version, $d)?;
+            <$of as Parameter>::get($handle, session, version)?;
+            session.seed([$($numbers),*])?;
+            session.cudnnRestoreDropoutDescriptor(thread, version, $d, $handle, $dropout $(, $numbers)*)
         } }
     };
     (get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*) $rule:path) => {
