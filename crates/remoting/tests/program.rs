@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use common::{Program, Random, SOCKET, connect, session};
 use vgpu_remoting::channel::Client;
 use vgpu_remoting::cudnn::Status;
+use vgpu_remoting::memory::Rows;
 use vgpu_remoting::session::Mode;
 use vgpu_remoting::sync::Ordering;
 use vgpu_remoting::wire::{MAX_WORDS, Words};
@@ -110,6 +111,20 @@ fn client_that_copies() {
     println!("\ntold");
 }
 
+/// Not a test: a client that sends minutes of work, and waits for it.
+#[test]
+fn client_that_fills() {
+    let Some(socket) = std::env::var_os(SOCKET) else { return };
+    let channel = connect(socket.as_ref());
+    let session = session(Mode::Reuse, &channel);
+    let address = session.allocate(8 * MIB).unwrap();
+    for _ in 0..5000 {
+        session.fill(Rows { address, pitch: 0 }, 8 * MIB, 1, 7, 1).unwrap();
+    }
+    println!("\nbusy");
+    session.synchronise().unwrap();
+}
+
 /// Until it is so, which is to be within a second; a machine that does other things too has ten.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
@@ -148,6 +163,16 @@ fn clients_that_are_killed_at_any_moment_leave_nothing() {
     let mut last = Process::start("client_that_allocates", &program.socket);
     soon("free", || last.allocate(64 * MIB) == "true");
     soon("as many threads as clients", || program.threads() == 2);
+}
+
+#[test]
+fn what_a_killed_client_has_sent_is_not_all_done() {
+    let program = Program::start(8 * MIB);
+    let mut client = Process::start("client_that_fills", &program.socket);
+    client.hear("busy");
+    client.kill();
+    let mut other = Process::start("client_that_allocates", &program.socket);
+    soon("free", || other.allocate(8 * MIB) == "true");
 }
 
 #[test]
