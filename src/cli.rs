@@ -136,10 +136,11 @@ fn not_parsed(arguments: &[OsString], refused: &clap::Error) -> ExitCode {
     }
 }
 
-/// The parser's paragraphs as one line: what is wrong, and its tip. They hold words of the command line;
-/// the parser leaves control characters out.
+/// The parser's paragraphs as one line: what is wrong, and its tip, without what follows. They hold words of the
+/// command line; the parser leaves control characters out.
 fn usage(paragraphs: &str) -> Error {
-    let said = paragraphs.split("\n\nUsage:").next().unwrap_or(paragraphs);
+    let ends = ["\n\nUsage:", "\n\nFor more information"];
+    let said = ends.iter().fold(paragraphs, |said, end| said.split(end).next().unwrap_or(said));
     let said = said.strip_prefix("error: ").unwrap_or(said).replace("\n\n  tip:", ";");
     let words: Vec<&str> = said.split_whitespace().collect();
     Error::new(Exit::Usage, format!("{}; see `vgpu --help`", words.join(" ")))
@@ -151,6 +152,7 @@ struct View {
     inventory: Inventory,
     table: Table,
     leases: Vec<Lease>,
+    overcommit: bool,
 }
 
 impl View {
@@ -159,7 +161,8 @@ impl View {
         let leases = StateDir::open(&pool.state_dir)?.map_or(Ok(Vec::new()), |dir| dir.peek())?;
         let inventory = inventory(&pool)?;
         let table = pool.cut(&inventory).map_err(|problems| crate::config::refusal(pool_file, &problems))?;
-        Ok(Self { driver: DriverRoot::open(&pool.driver_root)?, inventory, table, leases })
+        let driver = DriverRoot::open(&pool.driver_root)?;
+        Ok(Self { driver, inventory, table, leases, overcommit: pool.policy.overcommit })
     }
 }
 
@@ -225,6 +228,10 @@ mod tests {
                 "unrecognized subcommand 'stauts'; a similar subcommand exists: 'status'; see `vgpu --help`",
             ),
             (&["vgpu", "why", "a", "b\n\u{7}"], "unexpected argument 'b ' found; see `vgpu --help`"),
+            (
+                &["vgpu", "plan", "--count", "0"],
+                "invalid value '0' for '--count <N>': a count is a whole number above 0, without sign or spaces; see `vgpu --help`",
+            ),
         ] {
             assert_eq!(said(arguments), line);
         }

@@ -49,9 +49,11 @@ pub struct DriverFile {
     /// The names under which a container must have it, none twice. Libraries and programs: plain file names,
     /// its own first. Sockets: one path, relative to the container's root.
     pub names: Vec<String>,
-    /// Where it was found, relative to the driver's root; for people, not to be opened again.
+    /// Where it was found, relative to the driver's root: which of the files it is, and for people; not to be opened
+    /// again.
     pub path: String,
-    /// Where programs look for it alone, relative to the container's root.
+    /// Where it is looked for, relative to the container's root: a loader looks nowhere else, and a PATH that has
+    /// `/usr/bin` may not have the driver's place.
     pub link_at: Option<String>,
 }
 
@@ -148,8 +150,9 @@ fn binary(root: &DriverRoot, dirs: &[String], name: &str) -> Result<FileOrWhy> {
     for dir in dirs {
         let path = format!("{dir}/{name}");
         if let Some(fd) = open_trusted(root, &path)? {
-            let names = vec![name.to_owned()];
-            return Ok(Ok(DriverFile { fd, kind: Kind::Binary, names, path, link_at: None }));
+            // Where NVIDIA's own packages and toolkit have it: in every usual PATH.
+            let (names, link_at) = (vec![name.to_owned()], Some(format!("usr/bin/{name}")));
+            return Ok(Ok(DriverFile { fd, kind: Kind::Binary, names, path, link_at }));
         }
     }
     Ok(Err(format!("{name} is not there")))

@@ -11,7 +11,7 @@ use crate::config::{self, Policy, PoolFile, Table};
 use crate::device_rule::DeviceRule;
 use crate::driver::{self, Capabilities, Capability};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::{DriverRoot, DrmNode, Inventory, Majors, drm_nodes};
+use crate::gpu::{DriverRoot, Inventory, Majors};
 use crate::oci::Bundle;
 use crate::pool::{Lease, Offer};
 use crate::request::{self, Request, Want};
@@ -59,8 +59,6 @@ pub struct Host {
     pub majors: Majors,
     /// The physical GPUs.
     pub inventory: Inventory,
-    /// Their nodes of graphics, where anybody asks for them.
-    drm: Vec<DrmNode>,
     /// The virtual ones cut from them.
     pub table: Table,
     /// GPUs that cannot be used now.
@@ -88,7 +86,7 @@ impl Host {
         let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
         let checks = inventory.check(&driver);
         let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
-        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, drm: Vec::new(), table, unusable })
+        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table, unusable })
     }
 
     /// Holds a request against the host, as far as neither the pool nor the created container matter.
@@ -97,7 +95,7 @@ impl Host {
     /// [`Exit::Request`] for one that this host never serves, or in a bundle that gives other ways to a GPU; those of
     /// [`driver::find`].
     pub fn check<'a>(
-        &mut self,
+        &self,
         request: &Request,
         capabilities: Capabilities,
         bundle: &'a Bundle<'a>,
@@ -109,9 +107,6 @@ impl Host {
             let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
             let remedy = "give it one of its own (linux.namespaces)";
             return Err(Error::new(Exit::Request, message).remedy(remedy));
-        }
-        if capabilities.contains(Capability::Graphics) || access::concerns_graphics(bundle, &rules) {
-            self.drm = drm_nodes(&self.driver, self.inventory.gpus.iter().map(|gpu| gpu.pci))?;
         }
         if !pool.policy.allow_other_access {
             access::check(bundle, &rules, &self.majors, &self.numbers())?;
@@ -130,7 +125,7 @@ impl Host {
         let driver = resolve::Driver {
             majors: &self.majors,
             files: &servable.found.files,
-            drm: if asks(Capability::Graphics) { &self.drm } else { &[] },
+            graphics: asks(Capability::Graphics),
             display: asks(Capability::Display),
         };
         let plan = resolve::plan(lease, &self.inventory, &driver)?;
@@ -153,7 +148,7 @@ impl Host {
 
     /// The same without those that were leased.
     pub fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
-        let all = self.inventory.numbers(&self.majors).chain(self.drm.iter().map(|node| node.number));
+        let all = self.inventory.numbers(&self.majors);
         all.filter(|number| !leased.contains(number)).collect()
     }
 }

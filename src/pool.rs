@@ -4,7 +4,7 @@
 pub mod liveness;
 pub mod store;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -139,6 +139,22 @@ impl<'a> Budget<'a> {
     }
 }
 
+/// The idle vGPUs of a GPU that could be given now beside what is leased: of each type as many as fit together, if
+/// none of another type is given.
+pub fn with_room<'a>(cut: &'a CutGpu, leases: &[Lease], overcommit: bool) -> Vec<&'a Vgpu> {
+    let kinds: BTreeSet<&TypeName> = cut.vgpus.iter().map(|vgpu| &vgpu.id.kind).collect();
+    let of_kind = |kind: &TypeName| {
+        let mut budget = Budget::new(cut, leases);
+        let mut found = Vec::new();
+        while let Some(vgpu) = budget.next(std::slice::from_ref(kind), overcommit) {
+            budget.take(vgpu);
+            found.push(vgpu);
+        }
+        found
+    };
+    kinds.into_iter().flat_map(of_kind).collect()
+}
+
 /// What there is to give: the table, less the GPUs that cannot be used now.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
@@ -257,15 +273,14 @@ impl Refusal {
             if !works {
                 unusable.push(cut.gpu.uuid.clone());
             }
-            let budget = Budget::new(cut, leases);
+            let idle = Budget::new(cut, leases).idle;
+            let room = if works { with_room(cut, leases, offer.policy.overcommit) } else { Vec::new() };
+            no_room += if works { idle.len() - room.len() } else { 0 };
             for vgpu in &cut.vgpus {
-                let idle = works && budget.idle.iter().any(|idle| idle.id == vgpu.id);
-                let fits = budget.fits(vgpu, offer.policy.overcommit);
-                no_room += usize::from(idle && !fits);
-                let entry = free.iter_mut().find(|(kind, _)| *kind == vgpu.id.kind);
-                match entry {
-                    Some((_, n)) => *n += usize::from(idle && fits),
-                    None => free.push((vgpu.id.kind.clone(), usize::from(idle && fits))),
+                let n = usize::from(room.iter().any(|has_room| has_room.id == vgpu.id));
+                match free.iter_mut().find(|(kind, _)| *kind == vgpu.id.kind) {
+                    Some((_, free)) => *free += n,
+                    None => free.push((vgpu.id.kind.clone(), n)),
                 }
             }
         }

@@ -6,7 +6,7 @@ use vgpu::cgroup::{CgroupId, Hierarchy};
 use vgpu::config::{CutGpu, Placement, Policy, Table, Vgpu};
 use vgpu::error::Exit;
 use vgpu::gpu::{Gpu, MigDevice};
-use vgpu::pool::{Given, Held, Lease, Offer, give, release};
+use vgpu::pool::{Given, Held, Lease, Offer, give, release, with_room};
 use vgpu::request::Want;
 use vgpu::types::{Bytes, GpuUuid, MigInstance, Part, Percent, TypeName, VgpuId};
 
@@ -54,6 +54,7 @@ fn gpu(g: usize) -> Gpu {
         name: "NVIDIA Test".into(),
         memory: Some(Bytes(GPU_MEMORY)),
         mig: None,
+        drm: Vec::new(),
     }
 }
 
@@ -444,6 +445,29 @@ fn what_the_pool_file_no_longer_knows_still_counts() {
         "{refusal}"
     );
     assert!(Offer { table: &new, unusable: &[], policy: &policy(true) }.choose(&retired, &want).is_ok());
+}
+
+/// One of two fits beside what is held, and not both: one is free.
+#[test]
+fn what_fits_alone_and_not_together_is_not_free() {
+    let old = table(&[[(1, 10, 25), (0, 1, 1), (0, 1, 1)]]);
+    let holder = [holding(&old, &[(0, 0)])];
+    let new = table(&[[(0, 1, 1), (2, 20, 50), (0, 1, 1)]]);
+    let room = |overcommit| {
+        let ids = with_room(&new.gpus[0], &holder, overcommit).into_iter().map(|vgpu| vgpu.id.to_string());
+        ids.filter(|id| id.contains("/large/")).count()
+    };
+    assert_eq!((room(false), room(true)), (1, 2));
+    let policy = Policy {
+        placement: Placement::Pack,
+        lock_timeout: std::time::Duration::ZERO,
+        overcommit: false,
+        allow_other_access: false,
+    };
+    let want = Want { count: "2".parse().unwrap(), kinds: vec![kind(1)] };
+    let refusal = Offer { table: &new, unusable: &[], policy: &policy }.choose(&holder, &want).unwrap_err();
+    let said = "free: 1 large; idle, but without room beside what is leased on the same GPU: 1";
+    assert!(refusal.to_string().contains(said), "{refusal}");
 }
 
 #[test]

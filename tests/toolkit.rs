@@ -41,7 +41,7 @@ const ROWS: &[(&str, Answer)] = &[
         ),
     ),
     ("only libraries of the loaded driver's version", Yes("", "driver_files::libraries_of_another_version")),
-    ("binaries", Yes("found by name in `/usr/local/nvidia/bin`", "libraries::programs_find_them_by_name")),
+    ("binaries", Yes("found by any usual PATH", "libraries::programs_find_them_by_name")),
     (
         "sockets of nvidia-persistenced and nvidia-fabricmanager",
         Yes("", "neighbours::what_is_looked_for_in_one_place_is_there"),

@@ -122,6 +122,7 @@ fn table() -> Table {
             name: "NVIDIA A100-SXM4-40GB".to_owned(),
             memory: Some(Bytes(40 << 30)),
             mig: None,
+            drm: Vec::new(),
         };
         CutGpu { gpu, vgpus }
     };

@@ -7,10 +7,10 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cli::{View, printed};
-use crate::config::{Table, Vgpu};
+use crate::config::Vgpu;
 use crate::error::Result;
 use crate::gpu::{Inventory, Unusable};
-use crate::pool::{Held, Lease, liveness};
+use crate::pool::{Held, Lease, liveness, with_room};
 use crate::types::{GpuUuid, MigProfile, MigUuid, Percent, VgpuId};
 
 /// What `--json` prints; the field names are stable. `reason`, `absent`, `mig_mode` and `mig` are there only where
@@ -51,6 +51,9 @@ struct VgpuStatus<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     mig: Option<MigStatus<'a>>,
     lease: Option<&'a str>,
+    /// Nobody holds it, and what is leased leaves no room for it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    no_room: bool,
     /// Why the lease is of no use any more.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -81,19 +84,14 @@ pub fn run(pool_file: &Path, json: bool) -> Result<()> {
     let view = View::open(pool_file)?;
     let alive = view.leases.iter().map(liveness::is_alive).collect::<Result<Vec<_>>>()?;
     let checks = view.inventory.check(&view.driver);
-    let status = Status::new(&view.table, &view.inventory, &checks, &view.leases, &alive);
+    let status = Status::new(&view, &checks, &alive);
     printed(if json { status.print_json() } else { status.print(&mut anstream::stdout().lock()) })
 }
 
 impl<'a> Status<'a> {
-    fn new(
-        table: &'a Table,
-        inventory: &'a Inventory,
-        checks: &[(GpuUuid, Result<(), Unusable>)],
-        leases: &'a [Lease],
-        alive: &[bool],
-    ) -> Self {
-        let of_table = |vgpu: &'a Vgpu| {
+    fn new(view: &'a View, checks: &[(GpuUuid, Result<(), Unusable>)], alive: &[bool]) -> Self {
+        let View { table, inventory, leases, .. } = view;
+        let of_table = |vgpu: &'a Vgpu, room: &[&Vgpu]| {
             let held = leases.iter().position(|lease| lease.vgpus.iter().any(|held| held.bars(vgpu)));
             VgpuStatus {
                 id: &vgpu.id,
@@ -102,13 +100,18 @@ impl<'a> Status<'a> {
                 compute: vgpu.compute.map(Percent::get),
                 mig: vgpu.mig.as_ref().map(|mig| MigStatus { uuid: &mig.uuid, profile: Some(&mig.profile) }),
                 lease: held.map(|at| leases[at].container.as_str()),
+                no_room: held.is_none() && !room.iter().any(|has_room| has_room.id == vgpu.id),
                 reason: None,
                 held,
             }
         };
+        // What the dead hold is free for the next request.
+        let living = leases.iter().zip(alive).filter(|(_, alive)| **alive);
+        let living: Vec<Lease> = living.map(|(lease, _)| lease.clone()).collect();
         let gpus = table.gpus.iter().map(|cut| {
             let check = checks.iter().find(|(uuid, _)| *uuid == cut.gpu.uuid);
             let reason = check.and_then(|(_, check)| check.as_ref().err()).map(ToString::to_string);
+            let room = with_room(cut, &living, view.overcommit);
             GpuStatus {
                 uuid: &cut.gpu.uuid,
                 name: &cut.gpu.name,
@@ -117,7 +120,7 @@ impl<'a> Status<'a> {
                 mig_mode: cut.gpu.mig.is_some(),
                 state: if reason.is_some() { "unusable" } else { "ready" },
                 reason,
-                vgpus: cut.vgpus.iter().map(of_table).collect(),
+                vgpus: cut.vgpus.iter().map(|vgpu| of_table(vgpu, &room)).collect(),
             }
         });
         let retired = leases.iter().enumerate().flat_map(|(at, lease)| {
@@ -193,7 +196,11 @@ impl<'a> Status<'a> {
 
     fn holder(&self, vgpu: &VgpuStatus, when_gone: &str) -> String {
         let Some(lease) = vgpu.held.map(|at| &self.leases[at]) else {
-            return paint(AnsiColor::Green, "free");
+            return if vgpu.no_room {
+                paint(AnsiColor::Yellow, "idle; no room beside what is leased on its GPU")
+            } else {
+                paint(AnsiColor::Green, "free")
+            };
         };
         let LeaseStatus { container, pid, since, .. } = lease;
         if !lease.alive {
@@ -217,6 +224,7 @@ impl<'a> VgpuStatus<'a> {
             compute: held.compute.map(Percent::get),
             mig: device.map(|(uuid, there)| MigStatus { uuid, profile: there.map(|there| &there.profile) }),
             lease: Some(lease.container.as_str()),
+            no_room: false,
             reason: gone.map(|(uuid, _)| format!("MIG device {uuid} is gone")),
             held: Some(at),
         }

@@ -2,8 +2,8 @@
 //! file, and links for its other names. CUDA images have that place in PATH and LD_LIBRARY_PATH.
 //!
 //! Part of [`live`](super::live), and by its rules: what was opened and checked on the host is cloned there; the
-//! child in the container's mount namespace attaches it beneath the root. All that is left in the root file
-//! system is an empty directory.
+//! child in the container's mount namespace attaches it beneath the root. What stays in the root file system is in
+//! docs/files.md.
 
 use std::os::fd::OwnedFd;
 
@@ -184,8 +184,8 @@ fn compare(there: Result<Id, Errno>, on_host: Id, path: &str, source: &str) -> R
     Err(Error::new(Exit::Request, message))
 }
 
-/// The link by which programs find a file that they look for in one place alone. An image that brings a file of its
-/// own there keeps it.
+/// The link by which a file is found that is looked for elsewhere. An image that brings a file of its own there keeps
+/// it.
 fn link_to(file: &OpenFile, container: &Place) -> Result<()> {
     let Some(path) = &file.file.link_at else { return Ok(()) };
     if container.open(path, OFlags::PATH).is_ok() {

@@ -151,6 +151,8 @@ impl<T> From<Result<T>> for Got<T> {
 
 /// `cudnnDataType_t`: `FLOAT`, the zero that unset descriptors have.
 pub const FLOAT: i32 = 0;
+/// `cudnnDataType_t`: `DOUBLE`; factors are of it where tensors are, and else `float`.
+pub const DOUBLE: i32 = 1;
 const INT8: i32 = 3;
 const INT32: i32 = 4;
 const INT8X4: i32 = 5;
@@ -171,7 +173,7 @@ const fn element_size(data_type: i32) -> Option<u64> {
         INT8 | 6 => Some(1),
         2 | 9 => Some(2),
         FLOAT | INT32 | INT8X4 | UINT8X4 => Some(4),
-        1 => Some(8),
+        DOUBLE => Some(8),
         INT8X32 => Some(32),
         _ => None,
     }

@@ -211,6 +211,7 @@ fn it_ends_with_the_process_that_it_watches() {
     watched.kill().unwrap();
     watched.wait().unwrap();
     assert!(program.child.wait().unwrap().success());
+    assert!(program.socket.exists(), "it is not the program's");
     client.hear("told");
 }
 

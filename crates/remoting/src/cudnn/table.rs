@@ -65,7 +65,7 @@ macro_rules! cudnn_functions {
             get     cudnnGetConvolutionReorderType(conv: Convolution) -> (reorder: i32)
                         = convolution::get_reorder;
             get     cudnnGetConvolution2dForwardOutputDim(conv: Option<Convolution>, x: Option<Tensor>,
-                        w: Option<Filter>) -> (n: i32, c: i32, h: i32, w: i32) = convolution::output_2d;
+                        f: Option<Filter>) -> (n: i32, c: i32, h: i32, w: i32) = convolution::output_2d;
             get     cudnnGetConvolutionNdForwardOutputDim(conv: Convolution, x: Tensor, w: Filter, count: i32)
                         -> (dims: Ints) = convolution::output_nd;
             destroy cudnnDestroyConvolutionDescriptor(conv: Convolution);

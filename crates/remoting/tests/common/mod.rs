@@ -1,7 +1,8 @@
 //! The program `vgpu-worker` in tests, and sessions with it.
 #![allow(dead_code, reason = "each test has a part of it")]
 
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -33,15 +34,19 @@ impl Program {
         Self::listening(Self::command(memory))
     }
 
-    /// Until this process has ended.
+    /// Until this process has ended. All that it needs it has from whoever starts it.
     pub fn watching(memory: u64, watched: &Child) -> Self {
         let watch = pidfd_open(Pid::from_child(watched), PidfdFlags::empty()).unwrap();
-        // The shell has it as its standard input, and hands it on with a number that the program takes.
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        // The shell has them as its standard input and output, and hands them on with numbers that the program takes.
         let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$0\" \"$@\" --watch-fd 9 9<&0"]);
+        command.args(["-c", "exec \"$0\" \"$@\" --watch-fd 8 --socket-fd 9 8<&0 9<&1 </dev/null >/dev/null"]);
         let program = Self::command(memory);
-        command.arg(program.get_program()).args(program.get_args()).stdin(Stdio::from(watch));
-        Self::listening(command)
+        command.arg(program.get_program()).args(program.get_args());
+        command.stdin(Stdio::from(watch)).stdout(Stdio::from(OwnedFd::from(listener)));
+        Self { child: command.spawn().unwrap(), socket, _directory: directory }
     }
 
     fn listening(mut command: Command) -> Self {
