@@ -95,7 +95,7 @@ impl Channel {
         });
         let Some(fd) = fd.filter(|_| received.bytes == 8 && u64::from_le_bytes(hello) == api::fingerprint())
         else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none"));
         };
         let memory = Shared::open(fd, ALL)?;
         let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
