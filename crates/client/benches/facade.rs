@@ -19,6 +19,7 @@ use std::time::Instant;
 use libloading::Library;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, serve};
+use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
@@ -36,6 +37,8 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 struct Idle;
 
 impl Device for Idle {}
+
+impl Blas for Idle {}
 
 #[rustfmt::skip]
 impl Backend for Idle {

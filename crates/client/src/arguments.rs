@@ -8,6 +8,7 @@ use std::ffi::c_int;
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::cudnn::activation::Activation;
+use vgpu_remoting::cudnn::algorithms::{self, Performances};
 use vgpu_remoting::cudnn::convolution::Convolution;
 use vgpu_remoting::cudnn::dropout::Dropout;
 use vgpu_remoting::cudnn::filter::Filter;
@@ -173,6 +174,32 @@ impl Outcome for Ints {
         for (i, value) in self.into_iter().enumerate() {
             // SAFETY: as the caller says; a rule gives no more than the program asked for.
             unsafe { to.add(i).write_unaligned(value) }
+        }
+    }
+}
+
+/// `cudnnConvolutionFwdAlgoPerf_t` and its like.
+#[repr(C)]
+pub struct Performance {
+    algorithm: c_int,
+    status: c_int,
+    time: f32,
+    memory: usize,
+    determinism: c_int,
+    math_type: c_int,
+    reserved: [c_int; 3],
+}
+
+impl Outcome for Performances {
+    type C = Performance;
+
+    unsafe fn write(self, to: *mut Performance) {
+        for (i, one) in self.into_iter().enumerate() {
+            let algorithms::Performance { algorithm, status, time, memory, determinism, math_type } = one;
+            let (memory, reserved) = (memory as usize, [0; 3]);
+            let one = Performance { algorithm, status, time, memory, determinism, math_type, reserved };
+            // SAFETY: as the caller says; a backend gives no more than the program asked for.
+            unsafe { to.add(i).write_unaligned(one) }
         }
     }
 }

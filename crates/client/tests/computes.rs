@@ -10,11 +10,12 @@ use common::{compiled, installed, said};
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, serve};
 use vgpu_remoting::cpu::Cpu;
+use vgpu_remoting::cublas::backend::Blas;
+use vgpu_remoting::cudnn;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
-use vgpu_remoting::cudnn::{self, Version};
-use vgpu_remoting::memory::Memory;
+use vgpu_remoting::memory::{Budget, Memory};
 use vgpu_remoting::worker::{Device, Worker};
 
 /// Notes what it is asked to do.
@@ -28,6 +29,8 @@ impl Diary {
 }
 
 impl Device for Diary {}
+
+impl Blas for Diary {}
 
 impl Backend for Diary {
     fn cudnnActivationForward(
@@ -71,17 +74,11 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
     let directory = installed();
     let socket = directory.path().join("worker");
     let listener = UnixListener::bind(&socket).unwrap();
-    let forwards = reuse.starts_with("off");
     let diary = Diary::default();
     let backend = diary.clone();
     let worker = std::thread::spawn(move || {
         let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
-        let mut worker = if forwards {
-            Worker::forwarded(Version::V9, backend)
-        } else {
-            Worker::new(channel.contents(), backend)
-        };
-        serve(&channel, &mut worker).unwrap();
+        serve(&channel, &mut Worker::new(channel.contents(), backend)).unwrap();
     });
     let mut program =
         Command::new(compiled("computes.c", directory.path(), &["libcudnn.so.9", "libcudart.so.12"]));
@@ -104,7 +101,7 @@ fn a_program_computes() {
     let worker = std::thread::spawn(move || {
         let addresses = BASE..BASE + (1 << 24);
         let channel = Channel::accept(listener.accept().unwrap().0, addresses.clone()).unwrap();
-        let cpu = Cpu::new(Memory::new(addresses));
+        let cpu = Cpu::new(Memory::new(addresses, &Budget::new(1 << 24)).unwrap());
         serve(&channel, &mut Worker::new(channel.contents(), cpu).staging(channel.staging())).unwrap();
     });
     let libraries = ["libcudart.so.12", "libcudnn.so.9"];

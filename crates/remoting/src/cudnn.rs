@@ -7,6 +7,7 @@
 #![allow(clippy::too_many_arguments, clippy::type_complexity, reason = "the signatures are the library's")]
 
 pub mod activation;
+pub mod algorithms;
 pub mod backend;
 pub mod convolution;
 pub mod dropout;
@@ -15,6 +16,8 @@ pub mod forwarded;
 pub mod pooling;
 pub mod table;
 pub mod tensor;
+
+use vgpu_kernels::Error;
 
 use crate::descriptor::Ints;
 
@@ -101,6 +104,17 @@ impl Status {
         match number.checked_sub(1) {
             None => Ok(()),
             Some(index) => Err(Self::ALL.get(index as usize).copied().unwrap_or(Self::InternalError)),
+        }
+    }
+}
+
+/// What geometries say that cannot be.
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid(_) => Self::BadParam,
+            Error::Unsupported(_) => Self::NotSupported,
+            Error::Short { .. } => Self::ExecutionFailed,
         }
     }
 }

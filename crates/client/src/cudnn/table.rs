@@ -8,6 +8,7 @@
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::cudnn::activation::Activation;
+use vgpu_remoting::cudnn::algorithms::Performances;
 use vgpu_remoting::cudnn::convolution::Convolution;
 use vgpu_remoting::cudnn::dropout::Dropout;
 use vgpu_remoting::cudnn::filter::Filter;
@@ -61,8 +62,11 @@ macro_rules! function {
             })
         }
     };
+    ($version:ident $prefix:literal query $($row:tt)*) => {
+        function! { $version $prefix get $($row)* }
+    };
     ($version:ident $prefix:literal get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*)
-        $rule:path) => {
+        $($rule:path)?) => {
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         unsafe extern "C" fn $name(
             $($argument: <$type as Argument>::C,)* $($result: *mut <$of as Outcome>::C),*
