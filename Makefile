@@ -1,7 +1,7 @@
 # `make demo` shows what vgpu does, `make test` tests it, `make lint` reads it, `make bench` measures it, `make crash`
 # breaks all that it does, `make fuzz` all that it reads of an image; each installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual),
-# `make uninstall` takes them away.
+# `make uninstall` takes them away, with the same DESTDIR, PREFIX and HOOKS_DIR.
 # `make conformance` compares descriptor rules with the real cuDNN, which it downloads.
 .PHONY: bench conformance crash demo fuzz install lint test uninstall
 
@@ -31,6 +31,7 @@ install:
 uninstall:
 	rm -f $(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
 	rm -f $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json $(DESTDIR)$(PREFIX)/bin/vgpu
+	[ ! -d $(DESTDIR)$(PREFIX)/share/vgpu ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/share/vgpu
 
 lint:
 	tests/setup.sh lint

@@ -12,14 +12,6 @@ const GPU_HOOKS: [&str; 3] = ["nvidia-container-runtime-hook", "nvidia-container
 /// Values with which NVIDIA's toolkit exposes no GPU.
 const NO_DEVICES: [&str; 3] = ["", "void", "none"];
 
-/// Must the graphics nodes of the host's GPUs be known to say whether the container can reach them? Not where no
-/// device of graphics is allowed to it.
-pub fn concerns_graphics(bundle: &Bundle, rules: &[DeviceRule]) -> bool {
-    let allowed = rules.iter().any(|rule| rule.allow && rule.major.is_none_or(|major| major == DRM_MAJOR));
-    let given = bundle.devices().iter().any(|device| device.major == Some(DRM_MAJOR.into()));
-    rules.is_empty() || allowed || given || bundle.mount_sources().any(is_graphics)
-}
-
 fn is_graphics(source: &str) -> bool {
     source.strip_prefix("/dev/dri").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -177,19 +169,6 @@ mod tests {
         }
         let mount = r#"{"mounts":[{"destination":"/x","source":"/dev/drive","type":"bind"}]}"#;
         assert_eq!(ask(mount), None);
-    }
-
-    #[test]
-    fn when_graphics_matter() {
-        let concerns = |json: &str| {
-            let bundle = Bundle::parse(json.as_bytes()).unwrap();
-            concerns_graphics(&bundle, &bundle.device_rules().unwrap())
-        };
-        let rules = |rules: &str| format!(r#"{{"linux":{{"resources":{{"devices":{rules}}}}}}}"#);
-        assert!(concerns("{}"), "without rules everything is allowed");
-        assert!(!concerns(&rules(r#"[{"allow":false},{"allow":true,"type":"c","major":1,"minor":3}]"#)));
-        assert!(concerns(&rules(r#"[{"allow":false},{"allow":true,"type":"c","major":226,"minor":128}]"#)));
-        assert!(concerns(&rules(r#"[{"allow":true}]"#)));
     }
 
     #[test]

@@ -136,10 +136,11 @@ fn not_parsed(arguments: &[OsString], refused: &clap::Error) -> ExitCode {
     }
 }
 
-/// The parser's paragraphs as one line: what is wrong, and its tip. They hold words of the command line;
-/// the parser leaves control characters out.
+/// The parser's paragraphs as one line: what is wrong, and its tip, without what follows. They hold words of the
+/// command line; the parser leaves control characters out.
 fn usage(paragraphs: &str) -> Error {
-    let said = paragraphs.split("\n\nUsage:").next().unwrap_or(paragraphs);
+    let ends = ["\n\nUsage:", "\n\nFor more information"];
+    let said = ends.iter().fold(paragraphs, |said, end| said.split(end).next().unwrap_or(said));
     let said = said.strip_prefix("error: ").unwrap_or(said).replace("\n\n  tip:", ";");
     let words: Vec<&str> = said.split_whitespace().collect();
     Error::new(Exit::Usage, format!("{}; see `vgpu --help`", words.join(" ")))
@@ -227,6 +228,10 @@ mod tests {
                 "unrecognized subcommand 'stauts'; a similar subcommand exists: 'status'; see `vgpu --help`",
             ),
             (&["vgpu", "why", "a", "b\n\u{7}"], "unexpected argument 'b ' found; see `vgpu --help`"),
+            (
+                &["vgpu", "plan", "--count", "0"],
+                "invalid value '0' for '--count <N>': a count is a whole number above 0, without sign or spaces; see `vgpu --help`",
+            ),
         ] {
             assert_eq!(said(arguments), line);
         }

@@ -273,6 +273,7 @@ pub(crate) mod tests {
             name: name.into(),
             memory: memory.map(Bytes),
             mig: None,
+            drm: Vec::new(),
         }
     }
 

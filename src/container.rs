@@ -7,7 +7,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::files;
-use crate::inject::mounts::MountTable;
+use crate::mounts::MountTable;
 use crate::sys;
 
 /// The container's first process.

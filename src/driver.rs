@@ -49,7 +49,8 @@ pub struct DriverFile {
     /// The names under which a container must have it, none twice. Libraries and programs: plain file names,
     /// its own first. Sockets: one path, relative to the container's root.
     pub names: Vec<String>,
-    /// Where it was found, relative to the driver's root; for people, not to be opened again.
+    /// Where it was found, relative to the driver's root: which of the files it is, and for people; not to be opened
+    /// again.
     pub path: String,
     /// Where it is looked for, relative to the container's root: a loader looks nowhere else, and a PATH that has
     /// `/usr/bin` may not have the driver's place.

@@ -29,7 +29,7 @@ use crate::error::{Error, Exit, Result};
 use crate::types::{Bytes, DeviceNumber, GpuUuid, MigUuid, PciAddress};
 
 pub use check::Unusable;
-pub use drm::{DRM_MAJOR, DrmNode, drm_nodes};
+pub use drm::{DRM_MAJOR, DrmNode};
 pub use linker::LinkerCache;
 pub use mig::{Capabilities, MigDevice};
 pub use probe::{PROBE_ARGS, PROBE_LIMIT, Probe, answer_probe};
@@ -60,7 +60,7 @@ impl Inventory {
             .caps
             .into_iter()
             .flat_map(|major| (1..=self.capabilities.last).map(move |minor| DeviceNumber { major, minor }));
-        gpus.chain(caps)
+        gpus.chain(caps).chain(self.gpus.iter().flat_map(|gpu| &gpu.drm).map(|node| node.number))
     }
 
     /// A MIG device of a GPU, if it is there.
@@ -86,6 +86,9 @@ pub struct Gpu {
     /// Its MIG devices; `None` where it is not in MIG mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<Vec<MigDevice>>,
+    /// Its nodes for graphics; none while the module nvidia-drm is not loaded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drm: Vec<DrmNode>,
 }
 
 impl Gpu {
@@ -186,6 +189,9 @@ pub fn discover(root: &DriverRoot, probe: &Probe<'_>) -> Result<Found> {
     };
     let Listed { mut gpus, left_out } = listed;
     gpus.sort_by_key(|gpu| gpu.pci);
+    for gpu in &mut gpus {
+        gpu.drm = drm::nodes(root, gpu.pci)?;
+    }
     let in_mig_mode = |gpu: &Gpu| gpu.mig.is_some().then_some(gpu.minor);
     let capabilities = mig::capabilities(root, &gpus.iter().filter_map(in_mig_mode).collect::<Vec<_>>())?;
     Ok(Found { inventory: Inventory { driver, gpus, capabilities }, warnings: left_out })
@@ -241,7 +247,7 @@ impl procfs::Information {
             )
         };
         let uuid = self.uuid.ok_or_else(unknown)?;
-        Ok(Gpu { uuid, pci, minor: self.minor, name: self.model, memory: None, mig: None })
+        Ok(Gpu { uuid, pci, minor: self.minor, name: self.model, memory: None, mig: None, drm: Vec::new() })
     }
 }
 
@@ -259,6 +265,7 @@ mod tests {
             name: "x".into(),
             memory: None,
             mig: None,
+            drm: Vec::new(),
         };
         let listed = with_unlisted(Listed { gpus: vec![gpu], left_out: vec![] }, pci);
         assert_eq!(listed.left_out.len(), 1);

@@ -65,7 +65,7 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
     let state_dir = StateDir::create(&pool.state_dir)?;
     let driver = DriverRoot::open(&pool.driver_root)?;
     let known = gpu::load_or_discover(state_dir.fd(), state_dir.path(), &driver, &Probe::default())?;
-    let mut host = Host::new(driver, known.inventory, &pool, pool_file)?;
+    let host = Host::new(driver, known.inventory, &pool, pool_file)?;
     let servable = host.check(&request, capabilities, &bundle, &pool)?;
     if pool.debug {
         journal::note(&state_dir, state.id.as_str(), &servable.found.missing);

@@ -11,12 +11,12 @@ use crate::config::{self, Policy, PoolFile, Table};
 use crate::device_rule::DeviceRule;
 use crate::driver::{self, Capabilities, Capability};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
-use crate::gpu::{DriverRoot, DrmNode, Inventory, Majors, drm_nodes};
+use crate::gpu::{DriverRoot, Gpu, Inventory, Majors};
 use crate::oci::Bundle;
 use crate::pool::{Lease, Offer};
 use crate::request::{self, Request, Want};
 use crate::resolve::{self, Plan};
-use crate::types::{DeviceNumber, GpuUuid};
+use crate::types::DeviceNumber;
 use crate::{access, files};
 
 /// The largest config.json that is read, in bytes: many times what engines write.
@@ -59,12 +59,8 @@ pub struct Host {
     pub majors: Majors,
     /// The physical GPUs.
     pub inventory: Inventory,
-    /// Their nodes of graphics, where anybody asks for them.
-    drm: Vec<DrmNode>,
     /// The virtual ones cut from them.
     pub table: Table,
-    /// GPUs that cannot be used now.
-    pub unusable: Vec<GpuUuid>,
 }
 
 /// A request that this host could serve, if vGPUs are free.
@@ -83,12 +79,10 @@ pub struct Servable<'a> {
 }
 
 impl Host {
-    /// Cuts the inventory as the pool file says, and checks each GPU of it.
+    /// Cuts the inventory as the pool file says.
     pub fn new(driver: DriverRoot, inventory: Inventory, pool: &PoolFile, pool_file: &Path) -> Result<Self> {
         let table = pool.cut(&inventory).map_err(|problems| config::refusal(pool_file, &problems))?;
-        let checks = inventory.check(&driver);
-        let unusable = checks.into_iter().filter(|(_, check)| check.is_err()).map(|(uuid, _)| uuid).collect();
-        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, drm: Vec::new(), table, unusable })
+        Ok(Self { majors: Majors::read(&driver)?, driver, inventory, table })
     }
 
     /// Holds a request against the host, as far as neither the pool nor the created container matter.
@@ -97,7 +91,7 @@ impl Host {
     /// [`Exit::Request`] for one that this host never serves, or in a bundle that gives other ways to a GPU; those of
     /// [`driver::find`].
     pub fn check<'a>(
-        &mut self,
+        &self,
         request: &Request,
         capabilities: Capabilities,
         bundle: &'a Bundle<'a>,
@@ -109,9 +103,6 @@ impl Host {
             let message = "the container joins a mount namespace, where its GPUs would stay when it is gone";
             let remedy = "give it one of its own (linux.namespaces)";
             return Err(Error::new(Exit::Request, message).remedy(remedy));
-        }
-        if capabilities.contains(Capability::Graphics) || access::concerns_graphics(bundle, &rules) {
-            self.drm = drm_nodes(&self.driver, self.inventory.gpus.iter().map(|gpu| gpu.pci))?;
         }
         if !pool.policy.allow_other_access {
             access::check(bundle, &rules, &self.majors, &self.numbers())?;
@@ -130,7 +121,7 @@ impl Host {
         let driver = resolve::Driver {
             majors: &self.majors,
             files: &servable.found.files,
-            drm: if asks(Capability::Graphics) { &self.drm } else { &[] },
+            graphics: asks(Capability::Graphics),
             display: asks(Capability::Display),
         };
         let plan = resolve::plan(lease, &self.inventory, &driver)?;
@@ -141,8 +132,9 @@ impl Host {
     }
 
     /// What there is to give.
-    pub fn offer<'a>(&'a self, pool: &'a PoolFile) -> Offer<'a> {
-        Offer { table: &self.table, unusable: &self.unusable, policy: &pool.policy }
+    pub fn offer<'a>(&'a self, pool: &'a PoolFile) -> Offer<'a, impl Fn(&Gpu) -> bool + use<'a>> {
+        let is_usable = |gpu: &Gpu| gpu.check(&self.driver).is_ok();
+        Offer { table: &self.table, is_usable, policy: &pool.policy }
     }
 
     /// The numbers of all nodes that can make a GPU reachable, those of GPUs included that the inventory does
@@ -153,7 +145,7 @@ impl Host {
 
     /// The same without those that were leased.
     pub fn numbers_beside(&self, leased: &[DeviceNumber]) -> Vec<DeviceNumber> {
-        let all = self.inventory.numbers(&self.majors).chain(self.drm.iter().map(|node| node.number));
+        let all = self.inventory.numbers(&self.majors);
         all.filter(|number| !leased.contains(number)).collect()
     }
 }

@@ -10,7 +10,6 @@ mod dev;
 mod etc;
 mod files;
 pub mod live;
-pub mod mounts;
 mod musl;
 mod place;
 mod procfs;

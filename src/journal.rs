@@ -1,6 +1,6 @@
 //! Where an error is said, and kept for whoever looks later, since some runtimes throw a hook's stderr away:
-//! one line on stderr, one in `state_dir/log` and one in syslog (promise P8). What is no error is in the log alone, and
-//! only where pool.toml says `debug = true`. Writes nothing else.
+//! one line on stderr, one in `state_dir/log` and one in syslog (promise P8). What is no error is in the log alone.
+//! Writes nothing else.
 
 use std::fmt;
 use std::fs::File;
@@ -64,6 +64,11 @@ pub fn container_of(line: &str) -> Option<&str> {
     line.split(' ').nth(1)
 }
 
+/// Is a line of the log no error?
+pub fn is_note(line: &str) -> bool {
+    line.split(' ').nth(2) == Some("0")
+}
+
 fn to_log(dir: &StateDir, lines: &str) -> io::Result<()> {
     let flags = OFlags::WRONLY
         | OFlags::APPEND
@@ -107,6 +112,7 @@ mod tests {
         let line = line(Timestamp::UNIX_EPOCH, "web", Exit::NoneFree as u8, "no free vGPU");
         assert_eq!(line, "1970-01-01T00:00:00.000Z web 75 no free vGPU\n");
         assert_eq!((time_of(&line), container_of(&line)), ("1970-01-01T00:00:00.000Z", Some("web")));
+        assert!(!is_note(&line) && is_note(&super::line(Timestamp::UNIX_EPOCH, "web", 0, "75 is missing")));
     }
 
     #[test]

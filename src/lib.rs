@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Pure, tested without root: [`types`], [`device_rule`], [`oci`], [`request`], [`config`], [`pool`],
-//! [`access`], [`compat`], [`resolve`], [`elf`], [`ldcache`]. Touch the kernel: [`files`], [`gpu`], [`driver`], [`host`],
+//! [`access`], [`compat`], [`resolve`], [`elf`], [`ldcache`], [`mounts`]. Touch the kernel: [`files`], [`gpu`], [`driver`], [`host`],
 //! [`cgroup`], [`container`] and [`trust`] (read), [`pool::store`], [`pool::liveness`], [`journal`], [`inject`], [`sys`].
 
 pub mod access;
@@ -34,6 +34,7 @@ pub mod host;
 pub mod inject;
 pub mod journal;
 pub mod ldcache;
+pub mod mounts;
 pub mod oci;
 pub mod pool;
 pub mod request;

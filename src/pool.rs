@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::CgroupId;
 use crate::config::{CutGpu, Placement, Policy, Table, Vgpu};
 use crate::error::{self, Error, Exit};
+use crate::gpu::Gpu;
 use crate::request::Want;
 use crate::types::{Bytes, ContainerId, GpuUuid, MigUuid, Percent, TypeName, VgpuId};
 
@@ -157,36 +158,35 @@ pub fn with_room<'a>(cut: &'a CutGpu, leases: &[Lease], overcommit: bool) -> Vec
 
 /// What there is to give: the table, less the GPUs that cannot be used now.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
+pub struct Offer<'a, F> {
     /// Each physical GPU and what it is cut into.
     pub table: &'a Table,
-    /// GPUs that placement skips.
-    pub unusable: &'a [GpuUuid],
+    /// Placement skips a GPU that cannot be used now. Asked only of those that would be given.
+    pub is_usable: F,
     /// How to choose.
     pub policy: &'a Policy,
 }
 
-impl<'a> Offer<'a> {
+impl<'a, F: Fn(&Gpu) -> bool> Offer<'a, F> {
     /// Chooses idle vGPUs for a request: all it asks for, or none. They go to different physical GPUs as
     /// far as possible; among GPUs that are equal in that, placement decides, then the table's order.
     pub fn choose(&self, leases: &[Lease], want: &Want) -> Result<Vec<Held>, Refusal> {
         let overcommit = self.policy.overcommit;
-        let usable = self.table.gpus.iter().filter(|cut| self.is_usable(cut));
-        let mut budgets: Vec<_> = usable.map(|cut| Budget::new(cut, leases)).collect();
+        let mut budgets: Vec<_> = self.table.gpus.iter().map(|cut| Budget::new(cut, leases)).collect();
         let mut chosen = Vec::new();
         while chosen.len() < want.count.get() as usize {
             let candidates = budgets.iter_mut().enumerate().filter_map(|(at, budget)| {
                 budget.next(&want.kinds, overcommit).map(|vgpu| (at, budget, vgpu))
             });
             let best = candidates.min_by_key(|(at, budget, _)| (budget.taken, self.order(budget), *at));
-            let Some((_, budget, vgpu)) = best else { return Err(Refusal::new(self, leases, want)) };
+            let Some((at, budget, vgpu)) = best else { return Err(Refusal::new(self, leases, want)) };
+            if budget.taken == 0 && !(self.is_usable)(&budget.cut.gpu) {
+                budgets.remove(at);
+                continue;
+            }
             chosen.push(budget.take(vgpu));
         }
         Ok(chosen)
-    }
-
-    fn is_usable(&self, cut: &CutGpu) -> bool {
-        !self.unusable.contains(&cut.gpu.uuid)
     }
 
     /// What is smaller is taken first.
@@ -214,7 +214,7 @@ pub fn give(
     leases: &mut Vec<Lease>,
     mut lease: Lease,
     want: &Want,
-    offer: &Offer,
+    offer: &Offer<impl Fn(&Gpu) -> bool>,
     remove_dead: impl FnOnce(&mut Vec<Lease>) -> error::Result<()>,
 ) -> error::Result<Given> {
     if let Some(same) = leases.iter().find(|other| other.is_same_run(&lease)) {
@@ -264,12 +264,12 @@ pub struct Refusal {
 const NAMED: usize = 4;
 
 impl Refusal {
-    fn new(offer: &Offer, leases: &[Lease], want: &Want) -> Self {
+    fn new(offer: &Offer<impl Fn(&Gpu) -> bool>, leases: &[Lease], want: &Want) -> Self {
         let mut free: Vec<(TypeName, usize)> = Vec::new();
         let mut no_room = 0;
         let mut unusable = Vec::new();
         for cut in &offer.table.gpus {
-            let works = offer.is_usable(cut);
+            let works = (offer.is_usable)(&cut.gpu);
             if !works {
                 unusable.push(cut.gpu.uuid.clone());
             }

@@ -92,8 +92,8 @@ pub struct Driver<'a> {
     pub majors: &'a Majors,
     /// Its files that were found.
     pub files: &'a [DriverFile],
-    /// The graphics nodes of all GPUs; none where the container asks for no graphics.
-    pub drm: &'a [DrmNode],
+    /// Does the container ask for graphics?
+    pub graphics: bool,
     /// Does the container ask for a display?
     pub display: bool,
 }
@@ -240,17 +240,20 @@ pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Pla
 
     let is_leased = |pci: &PciAddress| gpus.iter().any(|gpu| gpu.pci == *pci);
     // The nodes for graphics are the whole GPU's: whoever has a MIG device of it has none of them.
-    let is_shared = |pci: &PciAddress| real.iter().any(|real| real.gpu.pci == *pci && real.mig.is_none());
-    let (drm, other_drm): (Vec<&DrmNode>, Vec<&DrmNode>) =
-        driver.drm.iter().partition(|node| is_shared(&node.gpu));
+    let is_shared = |gpu: &Gpu| real.iter().any(|real| real.gpu.pci == gpu.pci && real.mig.is_none());
+    let (drm, other_drm): (Vec<&Gpu>, Vec<&Gpu>) =
+        inventory.gpus.iter().partition(|gpu| driver.graphics && is_shared(gpu));
+    let graphics = |gpus: Vec<&'_ Gpu>| -> Vec<Node> {
+        gpus.into_iter().flat_map(|gpu| gpu.drm.iter().map(Node::of_graphics)).collect()
+    };
     let (capabilities, other_capabilities) = capabilities(&mig, inventory, driver.majors)?;
     let mut nodes = control_nodes(driver)?;
     nodes.extend(gpus.iter().map(|gpu| Node::of_gpu(driver.majors, gpu.minor)));
-    nodes.extend(drm.into_iter().map(Node::of_graphics));
+    nodes.extend(graphics(drm));
     nodes.extend(capabilities);
     let others = inventory.gpus.iter().filter(|gpu| !is_leased(&gpu.pci));
     let others = others.map(|gpu| Node::of_gpu(driver.majors, gpu.minor));
-    let others = others.chain(other_drm.into_iter().map(Node::of_graphics));
+    let others = others.chain(graphics(other_drm));
     Ok(Plan {
         nodes,
         others: others.chain(other_capabilities).collect(),
@@ -276,7 +279,10 @@ fn capabilities(mig: &[MigAccess], inventory: &Inventory, majors: &Majors) -> Re
     }
     let Some(major) = majors.caps else { return Ok((Vec::new(), Vec::new())) };
     let node = |(_, minor): (&String, &u32)| Node::of_capability(major, *minor);
-    let (leased, others): (Vec<_>, Vec<_>) = minors.iter().partition(|(name, _)| needed.contains(*name));
+    let mut minors: Vec<_> = minors.iter().collect();
+    // Their names would put cap12 before cap2.
+    minors.sort_unstable_by_key(|(_, minor)| **minor);
+    let (leased, others): (Vec<_>, Vec<_>) = minors.into_iter().partition(|(name, _)| needed.contains(*name));
     Ok((leased.into_iter().map(node).collect(), others.into_iter().map(node).collect()))
 }
 
@@ -354,7 +360,11 @@ mod tests {
             memory: Bytes(10 << 30),
         };
         let mig = |i| [(1, 0), (1, 1), (2, 0)].map(|place| device(i, place)).into();
-        let gpus = [0, 1].map(|i| Gpu { mig: Some(mig(i)), ..crate::config::tests::gpu(i, "x", None) });
+        let drm = |minor| {
+            vec![DrmNode { name: format!("card{minor}"), number: DeviceNumber { major: 226, minor } }]
+        };
+        let gpus =
+            [0, 1].map(|i| Gpu { mig: Some(mig(i)), drm: drm(i), ..crate::config::tests::gpu(i, "x", None) });
         let instances = [("gi1", 0), ("gi1/ci0", 1), ("gi1/ci1", 2), ("gi2", 3), ("gi2/ci0", 4)];
         let of_gpu = |i: u32| instances.map(|(name, n)| (format!("gpu{i}/{name}"), 10 * (i + 1) + n));
         let minors = [0, 1].into_iter().flat_map(of_gpu).chain([("config".into(), 1), ("monitor".into(), 2)]);
@@ -372,13 +382,7 @@ mod tests {
         let lease = r#"{"container":"c","bundle":"/b","cgroup":{"hierarchy":"v2","path":"/c","inode":7},
             "pid":1,"start_time":2,"since":"2026-01-01T00:00:00Z","vgpus":[]}"#;
         let lease = Lease { vgpus: held.collect(), ..serde_json::from_str(lease).unwrap() };
-        let of_gpu = |gpu: &Gpu| DrmNode {
-            gpu: gpu.pci,
-            name: format!("card{}", gpu.minor),
-            number: DeviceNumber { major: 226, minor: gpu.minor },
-        };
-        let drm: Vec<_> = inventory.gpus.iter().map(of_gpu).collect();
-        plan(&lease, &inventory, &Driver { majors, files: &[], drm: &drm, display: false })
+        plan(&lease, &inventory, &Driver { majors, files: &[], graphics: true, display: false })
     }
 
     fn names(nodes: &[Node]) -> Vec<String> {
@@ -392,18 +396,9 @@ mod tests {
         let plan = planned(&[("1", "1.0"), ("1", "1.1")], &MAJORS).unwrap();
         let nodes = ["nvidia1 195:1", "cap20 235:20", "cap21 235:21", "cap22 235:22"];
         assert_eq!(names(&plan.nodes)[3..], nodes);
-        let others = [
-            "nvidia0 195:0",
-            "dri/card0 226:0",
-            "dri/card1 226:1",
-            "cap1 235:1",
-            "cap10 235:10",
-            "cap11 235:11",
-            "cap12 235:12",
-        ];
-        let others =
-            [&others[..], &["cap13 235:13", "cap14 235:14", "cap23 235:23", "cap24 235:24", "cap2 235:2"]];
-        assert_eq!(names(&plan.others), others.concat());
+        let others = ["nvidia0 195:0", "dri/card0 226:0", "dri/card1 226:1"].map(str::to_owned);
+        let closed = [1, 2, 10, 11, 12, 13, 14, 23, 24].map(|minor| format!("cap{minor} 235:{minor}"));
+        assert_eq!(names(&plan.others), [&others[..], &closed].concat());
         let at = |ci| MigAccess { gpu: 1, instance: MigInstance { gi: 1, ci } };
         assert_eq!(plan.mig, [at(0), at(1)]);
         assert_eq!(

@@ -268,14 +268,15 @@ as_text!(VgpuId);
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
+/// From the largest down.
 const UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
     ("TB", 1_000_000_000_000),
+    ("GiB", 1 << 30),
     ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
     ("MB", 1_000_000),
+    ("KiB", 1 << 10),
     ("kB", 1_000),
     ("B", 1),
 ];
@@ -295,7 +296,7 @@ impl FromStr for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// The largest unit that gives a whole number, binary units first: `10GiB`, `1500MB`.
+    /// The largest unit that gives a whole number: `10GiB`, `10GB`, `1500MB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = UNITS.iter().find(|(_, scale)| self.0 != 0 && self.0.is_multiple_of(*scale));
         let (unit, scale) = whole.unwrap_or(&("B", 1));
@@ -464,8 +465,10 @@ mod tests {
         {
             assert!(bad.parse::<Bytes>().is_err(), "{bad}");
         }
-        assert_eq!(Bytes(10 << 30).to_string(), "10GiB");
-        assert_eq!(Bytes(1_500_000_000).to_string(), "1500MB");
+        // As it was written, unless a larger unit would do.
+        for text in ["10GiB", "10GB", "1500MB", "40000MiB", "1000GiB", "2TB", "3kB", "7B"] {
+            assert_eq!(text.parse::<Bytes>().unwrap().to_string(), text);
+        }
         assert_eq!(Bytes(0).to_string(), "0B");
     }
 

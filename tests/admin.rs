@@ -89,7 +89,8 @@ fn status_shows_who_holds_what() {
              small/0    10GiB   25%  {living}\n  \
              small/1    10GiB   25%  {}  gone; the next request takes it\n  \
              half/0     20GiB   50%  free\n\
-             {second}  NVIDIA A100-SXM4-40GB  /dev/nvidia0  40GiB  unusable: its node {} is gone\n  \
+             {second}  NVIDIA A100-SXM4-40GB  /dev/nvidia0  40GiB  unusable: its node {} is gone; \
+             `nvidia-modprobe -c=0` on the host makes it\n  \
              half/0    20GiB   50%  free\n  \
              half/1    20GiB   50%  free\n\
              retired (held, but no longer in the pool file or on the host)\n  \
@@ -153,7 +154,8 @@ fn status_json_names_what_is_not_as_it_should_be() {
     fs::remove_file(&node).expect("a node");
     let status = host.status();
     assert_eq!(status["gpus"][0]["state"], "unusable");
-    assert_eq!(status["gpus"][0]["reason"], format!("its node {} is gone", node.display()));
+    let remedy = "`nvidia-modprobe -c=1` on the host makes it";
+    assert_eq!(status["gpus"][0]["reason"], format!("its node {} is gone; {remedy}", node.display()));
     assert_eq!(status["absent"], json!(["pci = \"0000:ff:00.0\""]));
     assert_eq!(status["leases"][0]["alive"], json!(false));
     assert_eq!(
@@ -200,11 +202,12 @@ fn release_frees_the_dead_and_refuses_the_living() {
         host.vgpu(&["release", "web-1"]),
         65,
         &format!(
-            "container web-1 is running (pid {pid}); stop it, or `vgpu release --force` takes its GPUs away"
+            "container web-1 is running (pid {pid}); stop it, or `vgpu release --force web-1` takes its GPUs away"
         ),
     );
     assert_says(host.vgpu(&["release", "web"]), 65, "2 containers begin with \"web\"; name one whole");
-    let none = "no container \"db\\n\" holds a vGPU; see `vgpu status`";
+    let none = "no container \"db\\n\" holds a vGPU; podman's names are not known here, only ids: \
+        `vgpu status` shows them";
     assert_says(host.vgpu(&["release", "db\n"]), 65, none);
     assert_eq!(holders(&host), ["web-1", "web-2"]);
 
@@ -285,6 +288,19 @@ fn reclaim_frees_the_dead() {
     assert_eq!(host.vgpu(&["reclaim"]).ok().stdout, "nothing to free\n");
 }
 
+/// A note never hides a refusal: the last line is the last one's.
+#[test]
+#[ignore = "needs root: makes device nodes"]
+fn why_ends_in_the_last_refusal() {
+    let host = Host::new(Cgroups::V1);
+    let line = |at: u32, id: &str, exit: u32| format!("2026-01-01T00:00:0{at}.000Z {id} {exit} it is so\n");
+    let [first, noted, last, later] = [line(1, "a", 75), line(2, "b", 0), line(3, "b", 69), line(4, "c", 0)];
+    fs::write(host.state_dir().join("log.old"), [&first[..], &noted].concat()).expect("a log");
+    fs::write(host.state_dir().join("log"), [&last[..], &later].concat()).expect("a log");
+    assert_eq!(host.vgpu(&["why"]).ok().stdout, [&noted[..], &later, &first, &last].concat());
+    assert_eq!(host.vgpu(&["why", "b"]).ok().stdout, [noted, last].concat());
+}
+
 on_every_runtime! {
     /// Whatever of it reaches the user, `vgpu why` has the line.
     fn why_tells_what_the_runtime_does_not(cgroups, runtime) {
@@ -308,7 +324,11 @@ on_every_runtime! {
         assert_says(
             host.vgpu(&["why", "other\n"]),
             65,
-            &format!("{}/log tells of no failed hook of container \"other\\n\"; see `vgpu status`", host.state_dir().display()),
+            &format!(
+                "{}/log tells of no failed hook of container \"other\\n\"; podman's names are not known here, only \
+                 ids: `vgpu why | tail -1` shows the last one",
+                host.state_dir().display(),
+            ),
         );
     }
 }

@@ -20,51 +20,15 @@ use vgpu::driver::{self, Found, Grant, Kind};
 use vgpu::error::{Error, Exit};
 use vgpu::gpu::DriverRoot;
 
+#[path = "common/sonames.rs"]
+mod sonames;
+use sonames::LIBRARIES;
+
 const VERSION: &str = "550.54.15";
 
 /// Debian's directory for libraries of this machine.
 const MULTIARCH: &str =
     if cfg!(target_arch = "aarch64") { "usr/lib/aarch64-linux-gnu" } else { "usr/lib/x86_64-linux-gnu" };
-
-/// Every library of the driver and its SONAME, where that is not the file's own name.
-const LIBRARIES: [(&str, Option<&str>); 36] = [
-    ("nvidia-ml", Some("libnvidia-ml.so.1")),
-    ("nvidia-cfg", Some("libnvidia-cfg.so.1")),
-    ("nvidia-nscq", Some("libnvidia-nscq.so.2.0")),
-    ("cuda", Some("libcuda.so.1")),
-    ("cudadebugger", Some("libcudadebugger.so.1")),
-    ("nvidia-opencl", Some("libnvidia-opencl.so.1")),
-    ("nvidia-gpucomp", None),
-    ("nvidia-ptxjitcompiler", Some("libnvidia-ptxjitcompiler.so.1")),
-    ("nvidia-fatbinaryloader", None),
-    ("nvidia-allocator", Some("libnvidia-allocator.so.1")),
-    ("nvidia-compiler", None),
-    ("nvidia-pkcs11", None),
-    ("nvidia-pkcs11-openssl3", None),
-    ("nvidia-nvvm", Some("libnvidia-nvvm.so.4")),
-    ("nvidia-tileiras", None),
-    ("vdpau_nvidia", Some("libvdpau_nvidia.so.1")),
-    ("nvidia-encode", Some("libnvidia-encode.so.1")),
-    ("nvidia-opticalflow", Some("libnvidia-opticalflow.so.1")),
-    ("nvcuvid", Some("libnvcuvid.so.1")),
-    ("nvidia-eglcore", None),
-    ("nvidia-glcore", None),
-    ("nvidia-tls", None),
-    ("nvidia-glsi", None),
-    ("nvidia-fbc", Some("libnvidia-fbc.so.1")),
-    ("nvidia-ifr", Some("libnvidia-ifr.so.1")),
-    ("nvidia-rtcore", None),
-    ("nvidia-glvkspirv", None),
-    ("nvidia-cbl", None),
-    ("nvoptix", Some("libnvoptix.so.1")),
-    ("GLX_nvidia", Some("libGLX_nvidia.so.0")),
-    ("EGL_nvidia", Some("libEGL_nvidia.so.0")),
-    ("GLESv2_nvidia", Some("libGLESv2_nvidia.so.2")),
-    ("GLESv1_CM_nvidia", Some("libGLESv1_CM_nvidia.so.1")),
-    ("nvidia-egl-gbm", Some("libnvidia-egl-gbm.so.1")),
-    ("nvidia-egl-wayland", Some("libnvidia-egl-wayland.so.1")),
-    ("nvidia-ngx", Some("libnvidia-ngx.so.1")),
-];
 
 const BINARIES: [&str; 5] = [
     "nvidia-smi",

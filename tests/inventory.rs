@@ -491,6 +491,12 @@ fn nvml_is_asked_once_as_long_as_the_key_is_the_same() {
     assert_fails(host.load(), Exit::Gpu, &["NVML"]);
 
     host.nvml(|_| {});
+    host.load().unwrap();
+    host.nvml(|fake| fake.init = Init::Fail(999));
+    fs::create_dir_all(host.path("sys/module/nvidia_drm")).unwrap();
+    assert_fails(host.load(), Exit::Gpu, &["NVML"]);
+
+    host.nvml(|_| {});
     host.driver("560.35.03");
     assert_eq!(host.load().unwrap().inventory.driver, "560.35.03");
 }

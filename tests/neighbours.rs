@@ -71,6 +71,49 @@ on_every_runtime! {
     }
 }
 
+/// Another procfs of the container's, which shows the same.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn every_procfs_is_covered() {
+    let host = host(Cgroups::V1);
+    let second = json!({ "destination": "/second/proc", "type": "proc", "source": "proc" });
+    let driver = host.driver_root().join("proc/driver");
+    let container = host
+        // crun mounts it at one place alone.
+        .container(Runtime::Runc)
+        .annotation("vgpu.count", "1")
+        .tweak(|config| config["mounts"].as_array_mut().expect("mounts").push(second))
+        .tweak(|config| bind(config, driver.to_str().expect("UTF-8"), "/second/proc/driver", &[]))
+        .with_driver_in_proc()
+        .args(&["sh", "-c", "ls /proc/driver/nvidia/gpus /second/proc/driver/nvidia/gpus"])
+        .build();
+    let output = container.run().ok();
+    assert_eq!(output.stdout.matches("0000:").count(), 2, "{output}");
+}
+
+/// Somebody on the same root has taken `/proc` away while the hook looks, and puts it back: what is mounted there goes
+/// along, and is covered.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_proc_that_is_elsewhere_meanwhile_is_covered() {
+    let host = host(Cgroups::V1);
+    let halted = Halted::new(attacked(&host, Runtime::Runc));
+    let (proc, away) = (halted.root().join("proc"), halted.root().join("away"));
+    let pid = halted.pid().to_string();
+    let enter =
+        |args: &[&str]| host.view().run(&[&["nsenter", "--target", &pid, "--mount"], args].concat()).ok();
+    let driver = host.driver_root().join("proc/driver");
+    let at = proc.join("driver");
+    enter(&["mount", "--bind", driver.to_str().expect("UTF-8"), at.to_str().expect("UTF-8")]);
+    let gpus = at.join("nvidia/gpus");
+    let told = || enter(&["ls", gpus.to_str().expect("UTF-8")]).stdout.lines().count();
+    assert_eq!(told(), 3);
+    fs::rename(&proc, &away).expect("rename");
+    halted.hook().ok();
+    fs::rename(&away, &proc).expect("rename");
+    assert_eq!(told(), 1);
+}
+
 /// The simulation shows what there would be to hide. A container without a request is left alone.
 #[test]
 #[ignore = "needs root: starts containers"]

@@ -54,6 +54,7 @@ fn gpu(g: usize) -> Gpu {
         name: "NVIDIA Test".into(),
         memory: Some(Bytes(GPU_MEMORY)),
         mig: None,
+        drm: Vec::new(),
     }
 }
 
@@ -115,7 +116,9 @@ impl Host {
     }
 
     fn give(&mut self, lease: Lease, want: &Want) -> vgpu::error::Result<Given> {
-        let offer = Offer { table: &self.table, unusable: &self.unusable, policy: &self.policy };
+        let unusable = &self.unusable;
+        let is_usable = |gpu: &Gpu| !unusable.contains(&gpu.uuid);
+        let offer = Offer { table: &self.table, is_usable, policy: &self.policy };
         let alive = &self.alive;
         give(&mut self.leases, lease, want, &offer, |leases| {
             leases.retain(|lease| alive.contains(lease));
@@ -347,7 +350,7 @@ impl MigHost {
         self.next_pid += 1;
         let lease = fresh(self.next_pid as usize, self.next_pid);
         let want = Want { count: count.to_string().parse().unwrap(), kinds: vec![kind(k)] };
-        let offer = Offer { table: &self.table, unusable: &[], policy: &policy };
+        let offer = Offer { table: &self.table, is_usable: |_: &Gpu| true, policy: &policy };
         let alive = &self.alive;
         let given = give(&mut self.leases, lease, &want, &offer, |leases| {
             leases.retain(|lease| alive.contains(lease));
@@ -398,7 +401,7 @@ fn choose(placement: Placement, leases: &[Lease], table: &Table, count: &str) ->
         overcommit: false,
         allow_other_access: false,
     };
-    let offer = Offer { table, unusable: &[], policy: &policy };
+    let offer = Offer { table, is_usable: |_: &Gpu| true, policy: &policy };
     let want = Want { count: count.parse().unwrap(), kinds: vec![kind(0)] };
     let chosen = offer.choose(leases, &want).unwrap();
     let short = |held: &Held| format!("{}:{}", held.id.gpu.as_str().chars().last().unwrap(), held.id.part);
@@ -437,13 +440,18 @@ fn what_the_pool_file_no_longer_knows_still_counts() {
         allow_other_access: false,
     };
     let want = Want { count: "1".parse().unwrap(), kinds: vec![kind(1)] };
-    let refusal = Offer { table: &new, unusable: &[], policy: &policy(false) }.choose(&retired, &want);
+    let refusal =
+        Offer { table: &new, is_usable: |_: &Gpu| true, policy: &policy(false) }.choose(&retired, &want);
     let refusal = refusal.unwrap_err().to_string();
     assert!(
         refusal.contains("free: 0 large; idle, but without room beside what is leased on the same GPU: 4"),
         "{refusal}"
     );
-    assert!(Offer { table: &new, unusable: &[], policy: &policy(true) }.choose(&retired, &want).is_ok());
+    assert!(
+        Offer { table: &new, is_usable: |_: &Gpu| true, policy: &policy(true) }
+            .choose(&retired, &want)
+            .is_ok()
+    );
 }
 
 /// One of two fits beside what is held, and not both: one is free.
@@ -464,7 +472,8 @@ fn what_fits_alone_and_not_together_is_not_free() {
         allow_other_access: false,
     };
     let want = Want { count: "2".parse().unwrap(), kinds: vec![kind(1)] };
-    let refusal = Offer { table: &new, unusable: &[], policy: &policy }.choose(&holder, &want).unwrap_err();
+    let refusal =
+        Offer { table: &new, is_usable: |_: &Gpu| true, policy: &policy }.choose(&holder, &want).unwrap_err();
     let said = "free: 1 large; idle, but without room beside what is leased on the same GPU: 1";
     assert!(refusal.to_string().contains(said), "{refusal}");
 }
@@ -480,7 +489,8 @@ fn a_refusal_says_what_is_free_and_who_holds_the_rest() {
         allow_other_access: false,
     };
     let unusable = [uuid(1)];
-    let offer = Offer { table: &table, unusable: &unusable, policy: &policy };
+    let is_usable = |gpu: &Gpu| !unusable.contains(&gpu.uuid);
+    let offer = Offer { table: &table, is_usable, policy: &policy };
     let want = Want { count: "3".parse().unwrap(), kinds: vec![kind(0)] };
     assert_eq!(
         offer.choose(&leases, &want).unwrap_err().to_string(),

@@ -78,7 +78,7 @@ impl Bench<'_> {
         let wanted = lease(self.table, self.leases.len());
         let want = Want { count: Count::ONE, kinds: vec![kind()] };
         let policy = Policy::default();
-        let offer = Offer { table: self.table, unusable: &[], policy: &policy };
+        let offer = Offer { table: self.table, is_usable: |_: &vgpu::gpu::Gpu| true, policy: &policy };
         let start = Instant::now();
         let mut locked = self.dir.lock(Duration::ZERO).expect("the lock");
         pool::give(&mut locked.leases, wanted, &want, &offer, |_| Ok(())).expect("a vGPU");
@@ -122,6 +122,7 @@ fn table() -> Table {
             name: "NVIDIA A100-SXM4-40GB".to_owned(),
             memory: Some(Bytes(40 << 30)),
             mig: None,
+            drm: Vec::new(),
         };
         CutGpu { gpu, vgpus }
     };

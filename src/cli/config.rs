@@ -148,7 +148,7 @@ fn warnings(file: &PoolFile, table: &Table) -> String {
     }
     for cut in &table.gpus {
         let entry = file.gpus.iter().find(|entry| entry.select.matches(&cut.gpu));
-        entry.into_iter().for_each(|entry| mig_warnings(entry, cut).into_iter().for_each(&mut warn));
+        entry.into_iter().for_each(|entry| mig_warnings(entry, cut, table).into_iter().for_each(&mut warn));
     }
     let unknown =
         |cut: &&CutGpu| cut.gpu.memory.is_none() && cut.gpu.mig.is_none() && !file.policy.overcommit;
@@ -167,7 +167,7 @@ fn warnings(file: &PoolFile, table: &Table) -> String {
 }
 
 /// What the entry and the MIG mode of a GPU that it is about have to do with each other.
-fn mig_warnings(entry: &GpuEntry, CutGpu { gpu, vgpus }: &CutGpu) -> Vec<String> {
+fn mig_warnings(entry: &GpuEntry, CutGpu { gpu, vgpus }: &CutGpu, table: &Table) -> Vec<String> {
     let uuid = &gpu.uuid;
     let Some(devices) = &gpu.mig else {
         let line = entry.at.line;
@@ -177,7 +177,9 @@ fn mig_warnings(entry: &GpuEntry, CutGpu { gpu, vgpus }: &CutGpu) -> Vec<String>
         return entry.vgpus.is_empty().then_some(nothing).into_iter().collect();
     };
     let mut lines = Vec::new();
-    if !entry.vgpus.is_empty() {
+    // Where the entry's vgpus are for nobody. With others of the product it cuts those.
+    let is_cut = |cut: &CutGpu| cut.gpu.mig.is_none() && entry.select.matches(&cut.gpu);
+    if !entry.vgpus.is_empty() && !table.gpus.iter().any(is_cut) {
         let line = entry.vgpus_at.line;
         lines.push(format!(
             "{uuid} is in MIG mode, so its vGPUs are its MIG devices, not the vgpus in line {line}"
@@ -202,7 +204,8 @@ fn offered(table: &Table, kind: &VgpuType) -> usize {
 fn summary(path: &Path, file: &PoolFile, table: &Table) -> String {
     let vgpus: usize = table.gpus.iter().map(|gpu| gpu.vgpus.len()).sum();
     let (gpus, shown) = (table.gpus.len(), path.display());
-    let mut out = format!("{shown} is right; GPUs: {gpus}, vGPUs: {vgpus}\n");
+    let gives = if vgpus == 0 { "is right, but gives no vGPU here" } else { "is right" };
+    let mut out = format!("{shown} {gives}; GPUs: {gpus}, vGPUs: {vgpus}\n");
     for kind in &file.types {
         let (name, n) = (&kind.name, offered(table, kind));
         let _ = match &kind.is {
@@ -283,7 +286,7 @@ mod tests {
         warning: no GPU is cut, so every request is refused
         warning: no GPU is cut into type small
         warning: no GPU is cut into type large; it is the default_type, so a plain count is refused
-        pool.toml is right; GPUs: 0, vGPUs: 0
+        pool.toml is right, but gives no vGPU here; GPUs: 0, vGPUs: 0
           small: 0 of 10GiB and 25%
           large: 0 of 20GiB and 50%
         "#);
@@ -291,7 +294,7 @@ mod tests {
         assert_eq!(exit(end), None);
         insta::assert_snapshot!(report, @r#"
         warning: no GPU is cut, so every request is refused
-        pool.toml is right; GPUs: 0, vGPUs: 0
+        pool.toml is right, but gives no vGPU here; GPUs: 0, vGPUs: 0
         "#);
     }
 
@@ -324,6 +327,22 @@ mod tests {
           large: 0 of 20GiB and 50%
           mig: 2 of MIG profile 1g.5gb
           all: 0 of MIG profile 7g.40gb
+        "#);
+    }
+
+    /// Of one product some GPUs are cut and some are in MIG mode, by one entry: nothing in that is not meant.
+    #[test]
+    #[ignore = "needs root: a pool file is trusted only when it is root's"]
+    fn what_init_writes_for_a_host_with_some_gpus_in_mig_mode_is_not_warned_of() {
+        let mig = in_mig_mode(1, "NVIDIA A100", &[("1g.5gb", 5 << 30)]);
+        let gpus = vec![gpu(0, "NVIDIA A100", Some(40 << 30)), mig];
+        let host = Inventory { gpus, ..Inventory::default() };
+        let (report, end) = checked(&config::propose(&host, "/"), Ok(host));
+        assert_eq!(exit(end), None);
+        insta::assert_snapshot!(report, @r#"
+        pool.toml is right; GPUs: 2, vGPUs: 5
+          small: 4 of 10GiB and 25%
+          1g.5gb: 1 of MIG profile 1g.5gb
         "#);
     }
 

@@ -86,6 +86,7 @@ mod tests {
             name: format!("NVIDIA A{}", "1".repeat(minor as usize)),
             memory,
             mig: None,
+            drm: Vec::new(),
         };
         let mut gpus = vec![
             gpu("GPU-aaaaaaaa-0000-1111-2222-333344445555", "0000:3b:00.0", 10, Some(Bytes(40 << 30))),

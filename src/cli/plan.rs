@@ -25,6 +25,7 @@ use crate::resolve::Plan;
 use crate::types::{Bytes, Count, DeviceNumber, TypeName};
 use report::{Nothing, Report, print_json};
 
+mod doubts;
 mod report;
 
 /// Arguments of `vgpu plan`.
@@ -58,6 +59,8 @@ struct Asker<'a> {
     bundle: &'a Bundle<'a>,
     /// Absolute; none where there is no bundle.
     dir: Option<&'a Path>,
+    /// What its config.json says against a plan, a line each.
+    doubts: Vec<String>,
 }
 
 /// Prints what a container would get. Where a hook would refuse it, the error is the hook's.
@@ -77,6 +80,7 @@ fn of_command_line(pool_file: &Path, args: &PlanArgs) -> Result<()> {
         capabilities: pool.driver.asked(capabilities.as_deref())?,
         bundle: &Bundle::default(),
         dir: None,
+        doubts: Vec::new(),
     };
     print(&asker, &pool, pool_file, args.json)
 }
@@ -104,6 +108,7 @@ fn of_bundle(pool_file: &Path, dir: &Path, json: bool) -> Result<()> {
         capabilities: pool.driver.asked(bundle.env(Capabilities::VARIABLE))?,
         bundle,
         dir: Some(&dir),
+        doubts: doubts::doubts(&config_json),
     };
     print(&asker, &pool, pool_file, json)
 }
@@ -131,7 +136,7 @@ fn decide(asker: &Asker, pool: &PoolFile, pool_file: &Path) -> Result<Decided> {
     let state_dir = StateDir::open(&pool.state_dir)?;
     let driver = DriverRoot::open(&pool.driver_root)?;
     let known = gpu::load_or_look(state_dir.as_ref().map(StateDir::fd), &driver, &Probe::default())?;
-    let mut host = Host::new(driver, known.inventory, pool, pool_file)?;
+    let host = Host::new(driver, known.inventory, pool, pool_file)?;
     let servable = host.check(&asker.request, asker.capabilities, asker.bundle, pool)?;
     let mut leases = state_dir.map_or(Ok(Vec::new()), |dir| dir.peek())?;
     let remove_dead = |leases: &mut Vec<Lease>| liveness::remove_dead(leases).map(|_| ());

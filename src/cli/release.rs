@@ -17,7 +17,10 @@ use crate::types::DeviceNumber;
 pub fn release(pool_file: &Path, container: &str, force: bool) -> Result<()> {
     let pool = config::read(pool_file)?;
     let none = || {
-        let message = format!("no container {} holds a vGPU; see `vgpu status`", quoted(container));
+        let message = format!(
+            "no container {} holds a vGPU; podman's names are not known here, only ids: `vgpu status` shows them",
+            quoted(container)
+        );
         Error::new(Exit::Request, message)
     };
     let state_dir = StateDir::open(&pool.state_dir)?.ok_or_else(none)?;
@@ -35,7 +38,7 @@ pub fn release(pool_file: &Path, container: &str, force: bool) -> Result<()> {
         let alive = of_it(&lease) && !closed.contains(&lease) && liveness::is_alive(&lease)?;
         if alive && !force {
             let message = format!(
-                "container {id} is running (pid {}); stop it, or `vgpu release --force` takes its GPUs away",
+                "container {id} is running (pid {}); stop it, or `vgpu release --force {id}` takes its GPUs away",
                 lease.pid
             );
             return Err(Error::new(Exit::Request, message));

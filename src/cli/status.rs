@@ -105,10 +105,13 @@ impl<'a> Status<'a> {
                 held,
             }
         };
+        // What the dead hold is free for the next request.
+        let living = leases.iter().zip(alive).filter(|(_, alive)| **alive);
+        let living: Vec<Lease> = living.map(|(lease, _)| lease.clone()).collect();
         let gpus = table.gpus.iter().map(|cut| {
             let check = checks.iter().find(|(uuid, _)| *uuid == cut.gpu.uuid);
             let reason = check.and_then(|(_, check)| check.as_ref().err()).map(ToString::to_string);
-            let room = with_room(cut, leases, view.overcommit);
+            let room = with_room(cut, &living, view.overcommit);
             GpuStatus {
                 uuid: &cut.gpu.uuid,
                 name: &cut.gpu.name,

@@ -12,7 +12,7 @@ use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::journal::{self, LOG, OLD_LOG};
 use crate::pool::store::StateDir;
 
-/// Prints the log, or its lines about containers whose id begins so.
+/// Prints the log, or its lines about containers whose id begins so: notes, then refusals, the last one at the end.
 pub fn run(pool_file: &Path, container: Option<&str>) -> Result<()> {
     let state_dir = config::read(pool_file).map_or(DEFAULT_STATE_DIR.into(), |pool| pool.state_dir);
     // While the pool file could not be read, hooks kept their errors in the default place.
@@ -26,8 +26,9 @@ pub fn run(pool_file: &Path, container: Option<&str>) -> Result<()> {
             }
         }
     }
-    // Those of one time stay in their order.
-    lines.sort_by(|a, b| journal::time_of(a).cmp(journal::time_of(b)));
+    // Notes first, so that the last line is the last refusal. Those of one time stay in their order.
+    let order = |line: &String| (!journal::is_note(line), journal::time_of(line).to_owned());
+    lines.sort_by_cached_key(order);
     let whole = container.filter(|id| lines.iter().any(|line| journal::container_of(line) == Some(id)));
     let about = |line: &String| match (whole, container, journal::container_of(line)) {
         (Some(id), _, of) => of == Some(id),
@@ -47,8 +48,10 @@ fn nothing(container: Option<&str>, log: &Path, out: &mut impl Write) -> Result<
     let log = log.display();
     match container {
         Some(id) => {
-            let line =
-                format!("{log} tells of no failed hook of container {}; see `vgpu status`", quoted(id));
+            let line = format!(
+                "{log} tells of no failed hook of container {}; podman's names are not known here, only ids: `vgpu why | tail -1` shows the last one",
+                quoted(id)
+            );
             Err(Error::new(Exit::Request, line))
         }
         None => printed(writeln!(out, "{log} tells of no failed hook")),

@@ -10,6 +10,9 @@ use super::problem::{Lines, Place, Problem};
 use crate::error::quoted;
 use crate::types::Invalid;
 
+/// What the parser says of a key that is there already.
+const DUPLICATE: &str = "duplicate key";
+
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 
 /// One table of the document, emptied while it is read.
@@ -55,8 +58,10 @@ impl<'t> Reader<'t> {
     pub(super) fn of(text: &'t str) -> (Self, Section<'t>) {
         let (document, errors) = DeTable::parse_recoverable(text);
         let mut reader = Self { lines: Lines::of(text), torn: Vec::new(), problems: Vec::new() };
-        for error in errors {
-            reader.not_toml(&error);
+        // After a torn header the parser says of a list's second entry that it is there already.
+        let (again, torn): (Vec<_>, Vec<_>) = errors.iter().partition(|error| error.message() == DUPLICATE);
+        for error in if torn.is_empty() { again } else { torn } {
+            reader.not_toml(error);
         }
         (reader, Section::new("file", 0..0, document.into_inner()))
     }
@@ -169,7 +174,7 @@ impl<'t> Reader<'t> {
         let at = error.span().unwrap_or_default();
         let line = self.lines.place(at.clone()).line;
         let (message, remedy) = match error.message() {
-            "duplicate key" => ("this key is there already".into(), "keep one of the two"),
+            DUPLICATE => ("this key is there already".into(), "keep one of the two"),
             other => (format!("this is not TOML: {other}"), "see https://toml.io"),
         };
         self.wrong(at, message, remedy);

@@ -99,20 +99,40 @@ fn request_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>, types: 
 
 fn grant<'t>(reader: &mut Reader<'t>, mut section: Section<'t>) -> Grant {
     let mut grant = Grant::default();
+    let named = section.has("capabilities");
     set(&mut grant.default, reader.optional(&mut section, "capabilities", parsed));
     let allow = reader.optional(&mut section, "allow", parsed::<Capabilities>);
     reader.no_other_keys(section);
     if let Some(allow) = allow {
         let at = allow.span();
         grant.allow = allow.into_inner();
-        let beyond = grant.default.without(grant.allow);
-        if !beyond.is_empty() {
-            let message =
-                format!("allow leaves out {beyond}, which is in capabilities (\"{}\")", grant.default);
-            reader.wrong(at, message, "add it, or set capabilities to less");
+        if named {
+            nothing_beyond(reader, at, grant);
+        } else {
+            grant.default = allowed_of_default(reader, at, grant);
         }
     }
     grant
+}
+
+/// Says so where the file itself gives by default what it does not allow.
+fn nothing_beyond(reader: &mut Reader<'_>, allow_at: Range<usize>, grant: Grant) {
+    let beyond = grant.default.without(grant.allow);
+    if !beyond.is_empty() {
+        let message = format!("allow leaves out {beyond}, which is in capabilities (\"{}\")", grant.default);
+        reader.wrong(allow_at, message, "add it, or set capabilities to less");
+    }
+}
+
+/// What of the built-in default is allowed. Nothing at all would be a container without any file of the driver.
+fn allowed_of_default(reader: &mut Reader<'_>, allow_at: Range<usize>, grant: Grant) -> Capabilities {
+    let allowed = grant.default.and(grant.allow);
+    if allowed.is_empty() {
+        let message =
+            format!("allow has nothing of {}, which a container gets that names none", grant.default);
+        reader.wrong(allow_at, message, "say in capabilities what it gets instead");
+    }
+    allowed
 }
 
 fn pool_policy<'t>(reader: &mut Reader<'t>, mut section: Section<'t>) -> Policy {
@@ -307,7 +327,7 @@ fn most(value: &DeValue<'_>) -> Result<NonZeroU32, Invalid> {
 fn directory(value: &DeValue<'_>) -> Result<PathBuf, Invalid> {
     let plain = |text: &&str| Path::new(text).is_absolute() && !text.contains(char::is_control);
     let path = value.as_str().filter(plain).map(PathBuf::from);
-    path.ok_or(Invalid("it is the absolute path of a directory, like \"/run/vgpu\""))
+    path.ok_or(Invalid("it is the absolute path of a directory, which begins with /"))
 }
 
 fn placement(value: &DeValue<'_>) -> Result<Placement, Invalid> {

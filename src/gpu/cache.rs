@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, fchmod, openat, renameat, unlinkat}
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::{DriverRoot, Found, mig, procfs};
+use super::{DriverRoot, Found, drm, mig, procfs};
 use crate::error::{Exit, OrExit, Result};
 use crate::files;
 
@@ -29,6 +29,8 @@ pub(super) struct Key {
     driver_root: String,
     /// MIG devices come and go at any time.
     mig: Vec<String>,
+    /// So do the nodes for graphics, with their module.
+    graphics: bool,
 }
 
 impl Key {
@@ -40,6 +42,7 @@ impl Key {
             driver: procfs::driver_version(root)?,
             driver_root: root.path().to_string_lossy().into_owned(),
             mig: mig::instances(root)?,
+            graphics: drm::is_loaded(root)?,
         })
     }
 

@@ -19,6 +19,9 @@ impl fmt::Display for Unusable {
     }
 }
 
+/// What to do where the inventory is not what the driver says now.
+const DISCOVER: &str = "`vgpu discover` reads the host's GPUs anew";
+
 impl Inventory {
     /// Checks every GPU, in the inventory's order.
     pub fn check(&self, root: &DriverRoot) -> Vec<(GpuUuid, Result<(), Unusable>)> {
@@ -39,10 +42,11 @@ impl Gpu {
     /// A UUID that the driver does not know yet agrees: address and minor still name this GPU.
     fn agrees(&self, now: &procfs::Information) -> Result<(), Unusable> {
         if let Some(other) = now.uuid.as_ref().filter(|uuid| **uuid != self.uuid) {
-            return Err(Unusable(format!("at {} there is now {other}", self.pci)));
+            return Err(Unusable(format!("at {} there is now {other}; {DISCOVER}", self.pci)));
         }
         if now.minor != self.minor {
-            return Err(Unusable(format!("its minor was {} and is now {}", self.minor, now.minor)));
+            let (was, is) = (self.minor, now.minor);
+            return Err(Unusable(format!("its minor was {was} and is now {is}; {DISCOVER}")));
         }
         Ok(())
     }
@@ -51,7 +55,10 @@ impl Gpu {
         let shown = root.shown(self.node());
         let unusable = |reason: String| Unusable(format!("its node {shown} {reason}"));
         let node = match root.open_below(self.node(), OFlags::PATH) {
-            Err(Errno::NOENT) => return Err(unusable("is gone".to_owned())),
+            Err(Errno::NOENT) => {
+                let remedy = format!("`nvidia-modprobe -c={}` on the host makes it", self.minor);
+                return Err(unusable(format!("is gone; {remedy}")));
+            }
             node => node.map_err(|e| unusable(format!("cannot be opened: {e}")))?,
         };
         let stat = fstat(&node).map_err(|e| unusable(format!("cannot be looked at: {e}")))?;
@@ -80,6 +87,7 @@ mod tests {
             name: "x".into(),
             memory: None,
             mig: None,
+            drm: Vec::new(),
         };
         let now = |uuid: Option<&str>, minor| Information {
             model: "x".into(),
@@ -90,8 +98,11 @@ mod tests {
         let reason = |now: Information| gpu.agrees(&now).map_err(|e| e.to_string());
         assert_eq!(reason(now(Some(UUID), 1)), Ok(()));
         assert_eq!(reason(now(None, 1)), Ok(()));
-        assert_eq!(reason(now(None, 3)), Err("its minor was 1 and is now 3".to_owned()));
+        assert_eq!(reason(now(None, 3)), Err(format!("its minor was 1 and is now 3; {DISCOVER}")));
         let other = "GPU-5a6b7c8d-0000-1111-2222-333344445556";
-        assert_eq!(reason(now(Some(other), 1)), Err(format!("at 0000:3b:00.0 there is now {other}")));
+        assert_eq!(
+            reason(now(Some(other), 1)),
+            Err(format!("at 0000:3b:00.0 there is now {other}; {DISCOVER}"))
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! The nodes of a GPU in `/dev/dri`, as sysfs tells them: `card<N>` for displays, `renderD<N>` for rendering. Reads
 //! below the driver's root.
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::DriverRoot;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
@@ -10,37 +12,47 @@ use crate::types::{DeviceNumber, PciAddress};
 /// The major of all nodes of graphics: fixed, Linux `devices.txt`.
 pub const DRM_MAJOR: u32 = 226;
 
+/// The module that makes them; `driver_root/sys/module/` has it while it is loaded.
+const MODULE: &str = "sys/module/nvidia_drm";
+
 /// A node in `/dev/dri`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrmNode {
-    /// Its GPU.
-    pub gpu: PciAddress,
     /// `card0`, `renderD128`. Neither the device minor nor any index.
     pub name: String,
     /// Its number.
     pub number: DeviceNumber,
 }
 
-/// The nodes of these GPUs. One without any has no graphics: the module nvidia-drm is not loaded.
+/// Is the module loaded that gives GPUs graphics?
+///
+/// # Errors
+/// [`Exit::Io`] where that cannot be seen.
+pub(super) fn is_loaded(root: &DriverRoot) -> Result<bool> {
+    match root.open_below(MODULE, OFlags::PATH) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+        opened => opened.map(|_| true).or_exit(Exit::Io, || format!("cannot open {}", root.shown(MODULE))),
+    }
+}
+
+/// The nodes of a GPU; none while it has no graphics.
 ///
 /// # Errors
 /// [`Exit::Io`] where sysfs cannot be read, [`Exit::Gpu`] where it cannot be understood.
-pub fn drm_nodes(root: &DriverRoot, gpus: impl IntoIterator<Item = PciAddress>) -> Result<Vec<DrmNode>> {
+pub(super) fn nodes(root: &DriverRoot, gpu: PciAddress) -> Result<Vec<DrmNode>> {
     let mut nodes = Vec::new();
-    for gpu in gpus {
-        let dir = format!("sys/bus/pci/devices/{gpu}/drm");
-        let names = root.names(&dir).or_exit(Exit::Io, || format!("cannot list {}", root.shown(&dir)))?;
-        for name in names.into_iter().filter(|name| is_node(name)) {
-            let path = format!("{dir}/{name}/dev");
-            let number = match root.read(&path) {
-                // The module has been unloaded meanwhile.
-                Err(Errno::NOENT | Errno::NODEV) => continue,
-                text => text.or_exit(Exit::Io, || format!("cannot read {}", root.shown(&path)))?,
-            };
-            let odd = || Error::new(Exit::Gpu, format!("{} says {}", root.shown(&path), quoted(&number)));
-            let number = parse(&number).ok_or_else(odd)?;
-            nodes.push(DrmNode { gpu, name, number });
-        }
+    let dir = format!("sys/bus/pci/devices/{gpu}/drm");
+    let names = root.names(&dir).or_exit(Exit::Io, || format!("cannot list {}", root.shown(&dir)))?;
+    for name in names.into_iter().filter(|name| is_node(name)) {
+        let path = format!("{dir}/{name}/dev");
+        let number = match root.read(&path) {
+            // The module has been unloaded meanwhile.
+            Err(Errno::NOENT | Errno::NODEV) => continue,
+            text => text.or_exit(Exit::Io, || format!("cannot read {}", root.shown(&path)))?,
+        };
+        let odd = || Error::new(Exit::Gpu, format!("{} says {}", root.shown(&path), quoted(&number)));
+        let number = parse(&number).ok_or_else(odd)?;
+        nodes.push(DrmNode { name, number });
     }
     Ok(nodes)
 }
@@ -65,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    fn nodes(files: &[(&str, &str)]) -> Result<Vec<DrmNode>> {
+    fn found(files: &[(&str, &str)]) -> Result<Vec<DrmNode>> {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = dir.path().join("sys/bus/pci/devices").join(path);
@@ -73,32 +85,31 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let root = DriverRoot::open(Path::new(dir.path())).unwrap();
-        drm_nodes(&root, ["0000:3b:00.0".parse().unwrap(), "0000:86:00.0".parse().unwrap()])
+        nodes(&root, "0000:3b:00.0".parse().unwrap())
     }
 
     #[test]
     fn nodes_of_the_address() {
-        let found = nodes(&[
+        let found = found(&[
             ("0000:3b:00.0/drm/card1/dev", "226:1\n"),
             ("0000:3b:00.0/drm/card1/card1-DP-1/status", "connected\n"),
             ("0000:3b:00.0/drm/renderD129/dev", "226:129\n"),
             ("0000:3b:00.0/drm/controlD65/dev", "226:65\n"),
             ("0000:00:02.0/drm/card0/dev", "226:0\n"),
         ]);
-        let shown =
-            found.unwrap().iter().map(|n| format!("{} {} {}", n.gpu, n.name, n.number)).collect::<Vec<_>>();
-        assert_eq!(shown, ["0000:3b:00.0 card1 226:1", "0000:3b:00.0 renderD129 226:129"]);
+        let shown = found.unwrap().iter().map(|n| format!("{} {}", n.name, n.number)).collect::<Vec<_>>();
+        assert_eq!(shown, ["card1 226:1", "renderD129 226:129"]);
     }
 
     #[test]
     fn without_nvidia_drm_there_are_none() {
-        assert_eq!(nodes(&[]), Ok(vec![]));
+        assert_eq!(found(&[]), Ok(vec![]));
     }
 
     #[test]
     fn what_cannot_be_understood_is_an_error() {
         for text in ["", "226", "1:3\n", "226:x\n"] {
-            assert_eq!(nodes(&[("0000:3b:00.0/drm/card1/dev", text)]).unwrap_err().exit, Exit::Gpu, "{text}");
+            assert_eq!(found(&[("0000:3b:00.0/drm/card1/dev", text)]).unwrap_err().exit, Exit::Gpu, "{text}");
         }
     }
 }

@@ -90,6 +90,8 @@ fn describe(nvml: &Nvml, index: u32, left_out: &mut Vec<String>) -> Result<Gpu, 
         name: device.name().map_err(named)?,
         memory: memory(&device).map_err(named)?,
         mig: mig_devices(&device, pci, left_out).map_err(named)?,
+        // The kernel's to say.
+        drm: Vec::new(),
     })
 }
 

@@ -127,32 +127,34 @@ pub fn open_one(dir: &Dir, devices: &[DeviceNumber]) -> Result<Option<DeviceNumb
 /// # Errors
 /// [`Exit::Io`], also where an entry for the devices of every driver keeps one open.
 pub fn deny(dir: &Dir, devices: &[DeviceNumber]) -> Result<()> {
+    let what = |rule: &DeviceRule| format!("cannot deny device \"{rule}\" to cgroup {}", dir.path());
+    let mut file = cgroup::open(dir.as_fd(), "devices.deny", OFlags::WRONLY)
+        .or_exit(Exit::Io, || format!("cannot open devices.deny of cgroup {}", dir.path()))?;
+    // The kernel takes one rule a write.
+    let mut deny =
+        |rule: &DeviceRule| file.write_all(rule.to_string().as_bytes()).or_exit(Exit::Io, || what(rule));
     for device in devices {
-        deny_rule(dir, &DeviceRule::allow_char(*device, Access::ALL))?;
-        // In a list of what is denied the rule is in force now, though it is not shown.
-        let open = list(dir)?.into_iter().filter(|rule| rule.kind != Kind::All && opens(rule, *device));
-        for rule in open {
-            if rule.major.is_none() {
-                let path = dir.path();
-                let message = format!(
-                    "cgroup {path} may open device {device} by the rule \"{rule}\", which cannot be closed \
-                     for it alone; stop the container instead"
-                );
-                return Err(Error::new(Exit::Io, message));
-            }
-            deny_rule(dir, &rule)?;
+        deny(&DeviceRule::allow_char(*device, Access::ALL))?;
+    }
+    // In a list of what is denied these rules are in force now, though they are not shown.
+    let open = |rule: &DeviceRule| devices.iter().copied().find(|device| opens(rule, *device));
+    for rule in list(dir)?.into_iter().filter(|rule| rule.kind != Kind::All) {
+        let Some(device) = open(&rule) else { continue };
+        if rule.major.is_none() {
+            let path = dir.path();
+            let message = format!(
+                "cgroup {path} may open device {device} by the rule \"{rule}\", which cannot be closed \
+                 for it alone; stop the container instead"
+            );
+            return Err(Error::new(Exit::Io, message));
         }
+        deny(&rule)?;
     }
     Ok(())
 }
 
 fn opens(rule: &DeviceRule, device: DeviceNumber) -> bool {
     rule.covers(device, Access::READ) || rule.covers(device, Access::WRITE)
-}
-
-fn deny_rule(dir: &Dir, rule: &DeviceRule) -> Result<()> {
-    let what = || format!("cannot deny device \"{rule}\" to cgroup {}", dir.path());
-    write(dir, "devices.deny", rule).or_exit(Exit::Io, what)
 }
 
 fn list(dir: &Dir) -> Result<Vec<DeviceRule>> {

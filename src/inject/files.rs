@@ -2,8 +2,8 @@
 //! file, and links for its other names. CUDA images have that place in PATH and LD_LIBRARY_PATH.
 //!
 //! Part of [`live`](super::live), and by its rules: what was opened and checked on the host is cloned there; the
-//! child in the container's mount namespace attaches it beneath the root. All that is left in the root file
-//! system is an empty directory.
+//! child in the container's mount namespace attaches it beneath the root. What stays in the root file system is in
+//! docs/files.md.
 
 use std::os::fd::OwnedFd;
 

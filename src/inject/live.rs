@@ -21,7 +21,6 @@ use super::cgroup_v2;
 use super::child::{self, Birth};
 use super::dev::{self, Foreign, OpenNode};
 use super::files::{self, OpenFile};
-use super::mounts::MountTable;
 use super::place::{Holder, Place, by_cause, mount_id};
 use super::procfs::{self, Told};
 use super::sockets::{self, OpenSocket};
@@ -30,6 +29,7 @@ use crate::container::{Container, RootIds};
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
 use crate::gpu::{DriverRoot, Majors};
+use crate::mounts::MountTable;
 use crate::oci::User;
 use crate::resolve::Plan;
 use crate::types::DeviceNumber;
@@ -222,6 +222,7 @@ impl Inside<'_> {
                 self.dev.attach(&dev, &self.foreign)?
             }
         };
+        procfs::read_back(&container)?;
         self.files.read_back(&container, &compat)?;
         self.sockets.read_back(&container)?;
         self.dev.read_back(&container, lease)

@@ -12,9 +12,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::detached::move_onto;
-use super::mounts::MountTable;
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result, quoted};
+use crate::mounts::MountTable;
 
 /// The container's root and what is mounted in there.
 pub(super) struct Place<'a> {

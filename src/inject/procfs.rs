@@ -1,23 +1,26 @@
 //! `/proc/driver/nvidia` in a container: a tmpfs that tells of the driver and of the leased GPUs alone, over the
 //! kernel's own, which tells of every GPU of the host.
 //!
-//! Part of [`live`](super::live), and by its rules. Where the container has no such directory there is nothing to
-//! hide. The files are copies: nothing in them changes while the driver is loaded, but for a GPU's `power`, which is
+//! Part of [`live`](super::live), and by its rules. Every procfs in the container is covered, where the mount table says
+//! that it is: a name that somebody takes away for a moment does not count as none. The files are copies: nothing in them changes while the driver is loaded, but for a GPU's `power`, which is
 //! left out, as reading it can wake the GPU.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::detached::{self, move_onto};
 use super::place::{Place, lost, mount_id};
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::DriverRoot;
+use crate::mounts::ProcPlace;
 use crate::resolve::MigAccess;
 use crate::types::PciAddress;
 
@@ -79,25 +82,97 @@ impl<'a> Detached<'a> {
         Ok(Self { told, tmpfs: detached::tmpfs(&format!("/{AT}"), ids, label)? })
     }
 
-    /// Covers the directory, and looks again that it is covered.
+    /// Covers the directory wherever it appears.
     pub fn attach(&self, container: &Place) -> Result<()> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let cannot = |what| move || format!("cannot {what} the container's /{AT}");
-        let there = match container.open(AT, flags) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
-            there => there.or_exit(Exit::Request, cannot("open"))?,
-        };
-        // Nothing is made here, so it is only propagation that could take ours to the host.
-        if container.mounts.is_shared(mount_id(&there)?) {
-            let message = format!(
-                "the container's /{AT} is on a mount with shared propagation, so that covering it would reach the host; leave that out"
-            );
-            return Err(Error::new(Exit::Request, message));
+        let mut covered: Vec<PathBuf> = Vec::new();
+        for place in places(container) {
+            // Of mounts on each other only the last one shows.
+            if covered.contains(&place.path) {
+                continue;
+            }
+            let Some(there) = open(&place, container)? else { continue };
+            // Nothing is made here, so it is only propagation that could take ours to the host.
+            if container.mounts.is_shared(mount_id(&there)?) {
+                let message = format!(
+                    "the container's {} is on a mount with shared propagation, so that covering it would reach the host; leave that out",
+                    shown(&place.path)
+                );
+                return Err(Error::new(Exit::Request, message));
+            }
+            let cannot = || format!("cannot cover the container's {}", shown(&place.path));
+            if covered.is_empty() {
+                fill(&self.tmpfs, self.told)
+                    .or_exit(Exit::Io, || format!("cannot fill the tmpfs for /{AT}"))?;
+                detached::seal(&self.tmpfs, &format!("/{AT}"))?;
+                move_onto(&self.tmpfs, &there).or_exit(Exit::Io, cannot)?;
+            } else {
+                let flags = OpenTreeFlags::OPEN_TREE_CLONE
+                    | OpenTreeFlags::OPEN_TREE_CLOEXEC
+                    | OpenTreeFlags::AT_EMPTY_PATH;
+                open_tree(&self.tmpfs, c"", flags)
+                    .and_then(|clone| move_onto(&clone, &there))
+                    .or_exit(Exit::Io, cannot)?;
+            }
+            covered.push(place.path);
         }
-        fill(&self.tmpfs, self.told).or_exit(Exit::Io, || format!("cannot fill the tmpfs for /{AT}"))?;
-        detached::seal(&self.tmpfs, &format!("/{AT}"))?;
-        move_onto(&self.tmpfs, &there).or_exit(Exit::Io, cannot("cover"))?;
-        read_back(&self.tmpfs, container)
+        Ok(())
+    }
+}
+
+/// Looks again: nowhere does the kernel's own directory show.
+pub(super) fn read_back(container: &Place) -> Result<()> {
+    for place in places(container) {
+        let Some(there) = open_covered(&place, container)? else { continue };
+        let mount = mount_id(&there)?;
+        // What covers it was mounted just now, or it is the tmpfs of an earlier call.
+        let of_earlier =
+            mount != container.root_mount && container.mounts.may_hold(mount, container.root_mount).is_ok();
+        if container.mounts.knows(mount) && !of_earlier {
+            return Err(lost(&text(&place.path)));
+        }
+    }
+    Ok(())
+}
+
+/// Where the directory may be: on each procfs, and at its usual place, whatever is mounted there.
+fn places(container: &Place) -> Vec<ProcPlace> {
+    let mut places = container.mounts.of_proc(&format!("/{}", &AT["proc/".len()..]), container.root_mount);
+    if !places.iter().any(|place| place.path == Path::new(AT)) {
+        let mount = container.root_mount;
+        places.push(ProcPlace { mount, at: PathBuf::new(), path: AT.into() });
+    }
+    places
+}
+
+/// The directory at a place; none where the kernel has no driver.
+fn open(place: &ProcPlace, container: &Place) -> Result<Option<OwnedFd>> {
+    let is_there = |fd: &OwnedFd| Ok(container.mounts.is_on(mount_id(fd)?, place.mount));
+    let lost = || lost(&text(&place.path));
+    match open_covered(place, container)? {
+        Some(there) => {
+            if is_there(&there)? {
+                Ok(Some(there))
+            } else {
+                Err(lost())
+            }
+        }
+        None => {
+            let at = container.open(&text(&place.at), OFlags::PATH).map_err(|_| lost())?;
+            if is_there(&at)? { Ok(None) } else { Err(lost()) }
+        }
+    }
+}
+
+fn open_covered(place: &ProcPlace, container: &Place) -> Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    match container.open(&text(&place.path), flags) {
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(e @ Errno::LOOP) => {
+            Err(e).or_exit(Exit::Request, || format!("cannot open the container's {}", shown(&place.path)))
+        }
+        there => there
+            .map(Some)
+            .or_exit(Exit::Io, || format!("cannot open the container's {}", shown(&place.path))),
     }
 }
 
@@ -117,13 +192,12 @@ fn fill(tmpfs: &OwnedFd, told: &[Told]) -> io::Result<()> {
     Ok(())
 }
 
-fn read_back(tmpfs: &OwnedFd, container: &Place) -> Result<()> {
-    let there = container.open(AT, OFlags::PATH | OFlags::DIRECTORY);
-    if there.is_ok_and(|there| mount_id(&there).ok() == mount_id(tmpfs).ok()) {
-        Ok(())
-    } else {
-        Err(lost(AT))
-    }
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn shown(path: &Path) -> String {
+    super::place::shown(&text(path))
 }
 
 #[cfg(test)]

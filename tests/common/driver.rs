@@ -10,6 +10,7 @@ use vgpu::driver::{ITEMS, Item, Kind};
 
 use super::host::make_dir;
 use super::library::{Machine, shared_object};
+use super::sonames;
 
 /// Where its libraries are.
 pub const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
@@ -63,8 +64,11 @@ fn install(root: &Path, version: &str, wanted: impl Fn(&Item) -> bool) {
 /// Not under its SONAME, too, as ldconfig would have it: where the SONAME of libnvidia-ml is there, vgpu loads it.
 fn library(dir: &Path, item: &Item, version: &str, machine: Machine) {
     make_dir(dir);
-    let file = dir.join(format!("lib{}.so.{}", item.name, item.version.unwrap_or(version)));
-    fs::write(&file, shared_object(machine, format!("lib{}.so.1", item.name).as_bytes())).expect("a library");
+    let name = format!("lib{}.so.{}", item.name, item.version.unwrap_or(version));
+    let file = dir.join(&name);
+    let (_, soname) =
+        sonames::LIBRARIES.iter().find(|(library, _)| *library == item.name).expect("in the table");
+    fs::write(&file, shared_object(machine, soname.unwrap_or(&name).as_bytes())).expect("a library");
     fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("chmod");
 }
 

@@ -220,6 +220,7 @@ impl Host {
     pub fn load_graphics(&self) {
         let root = self.driver_root();
         make_dir(&root.join("dev/dri"));
+        make_dir(&root.join("sys/module/nvidia_drm"));
         make_node(&root.join("dev/nvidia-modeset"), MAJOR, 254);
         let node = |pci: &str, path: &str, (major, minor): (u32, u32)| {
             make_node(&root.join(&path[1..]), major, minor);

@@ -44,6 +44,7 @@ pub mod runtime;
 pub mod seed;
 pub mod sees;
 pub mod snapshot;
+pub mod sonames;
 pub mod strace;
 pub mod view;
 pub mod wait;

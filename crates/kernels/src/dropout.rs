@@ -6,12 +6,14 @@
 //! independent numbers. Element *i* of a call takes number *i*, in the order of its dimensions: the same
 //! seed and calls drop the same elements, in any layout.
 //!
-//! Forward is [`Dropout::draw`] and then [`apply`]; backward is [`apply`] alone, with the same factors.
+//! Forward is [`Dropout::draw`] and then [`Dropout::apply`]; backward is the latter alone. Between them, the reserve space
+//! says which elements stay: a bit for each, in words of 32, the first one's the lowest. It lies among numbers, and so
+//! its words are numbers here, of which nothing but the bits is looked at.
 
 use crate::check::{operand, output};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::walk;
+use crate::walk::Walk;
 
 /// The generator's state: what was drawn from which seed. Kept in device memory as [`State::to_bytes`]
 /// (`cudnnDropoutGetStatesSize`, `cudnnRestoreDropoutDescriptor`).
@@ -75,33 +77,53 @@ impl Dropout {
         Ok(Self { threshold, scale: 1.0 / (1.0 - probability) })
     }
 
-    /// Draws a factor for each element of the reserve space: zero, or the scale
-    /// (`cudnnDropoutGetReserveSpaceSize` is thus the number of elements).
-    pub fn draw(&self, state: &mut State, factors: &mut [f32]) {
-        for factors in factors.chunks_mut(4) {
-            for (factor, number) in factors.iter_mut().zip(state.next()) {
-                *factor = if u64::from(number) < self.threshold { 0.0 } else { self.scale };
+    /// How many words the reserve space of so many elements has (`cudnnDropoutGetReserveSpaceSize`).
+    #[must_use]
+    pub fn reserve(elements: usize) -> usize {
+        elements.div_ceil(BITS)
+    }
+
+    /// Draws which of so many elements stay.
+    ///
+    /// # Errors
+    /// Where the reserve space is too short.
+    pub fn draw(&self, state: &mut State, elements: usize, reserve: &mut [f32]) -> Result<()> {
+        for (i, word) in output(reserve, Self::reserve(elements))?.iter_mut().enumerate() {
+            let mut bits = 0;
+            for first in (0..BITS.min(elements - i * BITS)).step_by(4) {
+                for (bit, number) in (first..).zip(state.next()) {
+                    bits |= u32::from(u64::from(number) >= self.threshold) << bit;
+                }
             }
+            *word = f32::from_bits(bits);
         }
+        Ok(())
+    }
+
+    /// Of elements that stay the product, of others zero, even of a NaN (`cudnnDropoutForward`, and with gradients
+    /// `cudnnDropoutBackward`; may be in place). Bits are in the order of the dimensions.
+    ///
+    /// # Errors
+    /// Where the numbers of elements differ, or a slice is too short.
+    pub fn apply(&self, reserve: &[f32], xt: &Tensor, x: &[f32], yt: &Tensor, y: &mut [f32]) -> Result<()> {
+        xt.same_dims(yt)?;
+        let order = Tensor::packed(&xt.dims().iter().map(|&dim| dim as i64).collect::<Vec<_>>())?;
+        let reserve = operand(reserve, Self::reserve(order.span()))?;
+        let (x, y) = (operand(x, xt.span())?, output(y, yt.span())?);
+        let stays = |bit: usize| reserve[bit / BITS].to_bits() >> (bit % BITS) & 1 == 1;
+        Walk::new(xt.dims(), yt.strides(), [xt.strides(), order.strides()]).rows(|row| {
+            let ((to, step), [(from, x_step), (bit, bit_step)]) = (row.lead, row.others);
+            for at in 0..row.len {
+                let product = self.scale * x[from + at * x_step];
+                y[to + at * step] = if stays(bit + at * bit_step) { product } else { 0.0 };
+            }
+        });
+        Ok(())
     }
 }
 
-/// `y = factors * x` (`cudnnDropoutForward`, and with gradients `cudnnDropoutBackward`; may be in place).
-/// `factors` has one element for each of `x`, in the order of the dimensions. Where it is zero so is `y`,
-/// even of a NaN.
-///
-/// # Errors
-/// Where the numbers of elements differ, or a slice is too short.
-pub fn apply(factors: &[f32], xt: &Tensor, x: &[f32], yt: &Tensor, y: &mut [f32]) -> Result<()> {
-    xt.same_dims(yt)?;
-    let order = Tensor::packed(&xt.dims().iter().map(|&dim| dim as i64).collect::<Vec<_>>())?;
-    let (x, y) = (operand(x, xt.span())?, output(y, yt.span())?);
-    let inputs = [(operand(factors, order.span())?, order.strides()), (x, xt.strides())];
-    walk::zip(xt.dims(), inputs, (y, yt.strides()), |[factor, x], y| {
-        *y = if factor == 0.0 { 0.0 } else { factor * x };
-    });
-    Ok(())
-}
+/// The bits of a word.
+const BITS: usize = 32;
 
 /// Ten rounds of Philox 4x32.
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
@@ -138,32 +160,44 @@ mod tests {
         assert_eq!(philox(pi, [0xa409_3822, 0x299f_31d0]), answer);
     }
 
+    fn drawn(probability: f32, state: &mut State, elements: usize) -> Vec<u32> {
+        let mut reserve = vec![f32::NAN; Dropout::reserve(elements)];
+        Dropout::new(probability).unwrap().draw(state, elements, &mut reserve).unwrap();
+        reserve.into_iter().map(f32::to_bits).collect()
+    }
+
     #[test]
     fn the_state_goes_on_where_it_was() {
-        let dropout = Dropout::new(0.5).unwrap();
-        let (mut state, mut all) = (State::new(7), [0.0; 16]);
-        dropout.draw(&mut state, &mut all);
-        let (mut state, mut parts) = (State::new(7), [0.0; 16]);
-        dropout.draw(&mut state, &mut parts[..8]);
+        let all = drawn(0.5, &mut State::new(7), 64);
+        let mut state = State::new(7);
+        let first = drawn(0.5, &mut state, 32);
         let mut state = State::from_bytes(state.to_bytes());
-        dropout.draw(&mut state, &mut parts[8..]);
-        assert_eq!(all, parts);
+        assert_eq!(all, [first, drawn(0.5, &mut state, 32)].concat());
     }
 
     #[test]
     fn a_call_never_sees_the_numbers_of_the_one_before() {
-        let (mut state, mut some) = (State::new(7), [0.0; 3]);
-        Dropout::new(0.5).unwrap().draw(&mut state, &mut some);
+        let mut state = State::new(7);
+        drawn(0.5, &mut state, 3);
         assert_eq!(state, State { seed: 7, block: 1 });
+        drawn(0.5, &mut state, 33);
+        assert_eq!(state, State { seed: 7, block: 10 });
+    }
+
+    #[test]
+    fn each_element_takes_its_number() {
+        let (mut state, bits) = (State::new(7), drawn(0.5, &mut State::new(7), 40));
+        let numbers = (0..10).flat_map(|_| state.next());
+        for (i, number) in numbers.enumerate() {
+            assert_eq!(bits[i / 32] >> (i % 32) & 1, number >> 31, "{i}");
+        }
     }
 
     #[test]
     fn the_ends() {
-        let mut factors = [7.0; 1000];
-        Dropout::new(0.0).unwrap().draw(&mut State::new(1), &mut factors);
-        assert_eq!(factors, [1.0; 1000]);
-        Dropout::new(1.0).unwrap().draw(&mut State::new(1), &mut factors);
-        assert_eq!(factors, [0.0; 1000]);
+        assert_eq!(drawn(0.0, &mut State::new(1), 64), [u32::MAX; 2]);
+        assert_eq!(drawn(1.0, &mut State::new(1), 64), [0; 2]);
+        assert!(Dropout::new(0.5).unwrap().draw(&mut State::new(1), 33, &mut [0.0]).is_err());
         for bad in [-0.1, 1.1, f32::NAN, f32::INFINITY] {
             assert!(Dropout::new(bad).is_err());
         }

@@ -322,8 +322,12 @@ fn dropout() {
     each(4, |case| {
         let Case::Dropout { probability, elements, kept, pairs, scale } = case else { return false };
         let stays = 1.0 - f64::from(probability);
+        let dropout = Dropout::new(probability).unwrap();
+        let mut reserve = vec![f32::NAN; Dropout::reserve(elements)];
+        dropout.draw(&mut State::new(7), elements, &mut reserve).unwrap();
+        let shape = Tensor::packed(&[1, elements as i64]).unwrap();
         let mut factors = vec![f32::NAN; elements];
-        Dropout::new(probability).unwrap().draw(&mut State::new(7), &mut factors);
+        dropout.apply(&reserve, &shape, &vec![1.0; elements], &shape, &mut factors).unwrap();
         let ours = factors.iter().filter(|&&factor| factor != 0.0).count();
         let together = factors.windows(2).filter(|pair| pair[0] != 0.0 && pair[1] != 0.0).count();
         assert!(likely(kept, elements, stays) && likely(ours, elements, stays));

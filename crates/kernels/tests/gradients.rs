@@ -10,7 +10,7 @@ mod common;
 
 use vgpu_kernels::activation::{self, Function};
 use vgpu_kernels::convolution::{self, Axis, Convolution};
-use vgpu_kernels::dropout::{self, Dropout, State};
+use vgpu_kernels::dropout::{Dropout, State};
 use vgpu_kernels::pooling::{self, Pooling, Window};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
 use vgpu_kernels::{Blend, Nan, Tensor};
@@ -145,9 +145,9 @@ fn activation() {
 fn dropout() {
     let xt = packed(&[1, 2, 4, 6]);
     let [x, dy] = [xt, packed(&[48])].map(|tensor| values(tensor.dims()).data);
-    let mut factors = [0.0; 48];
-    Dropout::new(0.25).unwrap().draw(&mut State::new(3), &mut factors);
-    let forward = |x: &[f32]| run(dy.len(), |y| dropout::apply(&factors, &xt, x, &xt, y));
-    let dx = run(x.len(), |dx| dropout::apply(&factors, &xt, &dy, &xt, dx));
+    let (quarter, mut reserve) = (Dropout::new(0.25).unwrap(), [0.0; 2]);
+    quarter.draw(&mut State::new(3), 48, &mut reserve).unwrap();
+    let forward = |x: &[f32]| run(dy.len(), |y| quarter.apply(&reserve, &xt, x, &xt, y));
+    let dx = run(x.len(), |dx| quarter.apply(&reserve, &xt, &dy, &xt, dx));
     assert_close("dropout", &dx, &differences(&x, &dy, forward), TOLERANCE);
 }

@@ -4,7 +4,7 @@ mod common;
 
 use vgpu_kernels::activation::{self, Backward, Function};
 use vgpu_kernels::blas::{self, Gemm, Gemv, Op, Vector};
-use vgpu_kernels::dropout;
+use vgpu_kernels::dropout::Dropout;
 use vgpu_kernels::pooling::{self, Pooling, Window};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
 use vgpu_kernels::{Blend, Nan, Tensor, arena, elementwise};
@@ -114,20 +114,21 @@ fn great_values_in_softmax() {
 #[test]
 fn dropped_is_zero_even_of_a_nan() {
     let mut y = [7.0; 2];
-    dropout::apply(&[0.0, 2.0], &row(2), &[NAN, 3.0], &row(2), &mut y).unwrap();
+    let half = Dropout::new(0.5).unwrap();
+    half.apply(&[f32::from_bits(0b10)], &row(2), &[NAN, 3.0], &row(2), &mut y).unwrap();
     assert_eq!(y, [0.0, 6.0]);
 }
 
-/// The factors of dropout follow the dimensions, not the layout.
+/// The bits of dropout follow the dimensions, not the layout.
 #[test]
 fn dropped_elements_do_not_depend_on_the_layout() {
     let dims = [1, 2, 1, 2];
     let (packed, last) = (Tensor::packed(&dims).unwrap(), Tensor::channels_last(&dims).unwrap());
-    let factors = [0.0, 2.0, 2.0, 0.0];
+    let (half, reserve) = (Dropout::new(0.5).unwrap(), [f32::from_bits(0b0110)]);
     let mut y = [7.0; 4];
-    dropout::apply(&factors, &packed, &[1.0, 2.0, 3.0, 4.0], &packed, &mut y).unwrap();
+    half.apply(&reserve, &packed, &[1.0, 2.0, 3.0, 4.0], &packed, &mut y).unwrap();
     assert_eq!(y, [0.0, 4.0, 6.0, 0.0]);
-    dropout::apply(&factors, &last, &[1.0, 3.0, 2.0, 4.0], &last, &mut y).unwrap();
+    half.apply(&reserve, &last, &[1.0, 3.0, 2.0, 4.0], &last, &mut y).unwrap();
     assert_eq!(y, [0.0, 6.0, 4.0, 0.0]);
 }
 

@@ -14,6 +14,7 @@ use std::time::Instant;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::contents::{self, Id};
+use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
@@ -103,6 +104,8 @@ fn median(mut of: Vec<f64>) -> f64 {
 struct Nothing;
 
 impl Device for Nothing {}
+
+impl Blas for Nothing {}
 
 impl Backend for Nothing {
     fn cudnnActivationForward(

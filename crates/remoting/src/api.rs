@@ -1,6 +1,6 @@
 //! What the tables of API functions are made of. Touches nothing.
 //!
-//! There is one table for each library, a macro such as [`crate::cudnn_functions`]: it hands its rows to another
+//! There is one table for each library, [`crate::cudnn_functions`] and [`crate::cublas_functions`], a macro: it hands its rows to another
 //! macro, which makes of them what it is for. Signatures and the worker's dispatch are made here in this crate, C
 //! functions in the client, export lists in the facades. A row reads
 //!
@@ -13,8 +13,11 @@
 //! descriptor function takes; a row and a method of [`crate::cudnn::backend::Backend`], whose declaration is made of
 //! the row, all that a further compute takes.
 
+use crate::cublas::{self, Factor, Outcome};
 use crate::cudnn;
+use crate::cudnn::algorithms::Performances;
 use crate::descriptor::{Content, Ints, Kind};
+use crate::wire::{Reader, Value, Words};
 
 /// What a function does, and so where it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +26,14 @@ pub enum Class {
     Create,
     /// Changes its first argument, a descriptor: answered in the container.
     Set,
+    /// Changes its first argument in the container, after the worker has begun random numbers.
+    Seed,
     /// Computes its results from descriptors and numbers: answered in the container.
     Get,
     /// Ends a descriptor: answered in the container.
     Destroy,
+    /// Says how something would be computed: asked of the worker once, then answered in the container.
+    Query,
     /// Computes a layer's output: sent to the worker, with the ids of its descriptors' contents.
     Forward,
     /// Computes a gradient: sent likewise.
@@ -36,10 +43,16 @@ pub enum Class {
 }
 
 impl Class {
-    /// Is it sent to the worker in any case?
+    /// Is it the backend's?
     #[must_use]
     pub fn computes(self) -> bool {
-        matches!(self, Self::Forward | Self::Backward | Self::Compute)
+        matches!(self, Self::Query | Self::Forward | Self::Backward | Self::Compute)
+    }
+
+    /// Is the worker asked or told anything, even with reuse?
+    #[must_use]
+    pub fn sent(self) -> bool {
+        self.computes() || self == Self::Seed
     }
 }
 
@@ -62,6 +75,12 @@ pub enum Type {
     Handle,
     /// A factor, of `float`, or of `double` where the tensors are.
     Scalar,
+    /// A factor, of the program or on the device.
+    Factor,
+    /// One number that is written, in the program or on the device.
+    Outcome,
+    /// An array of how algorithms perform, as many as asked for at most.
+    Performances,
     /// Device memory that is read.
     Read,
     /// Device memory that is written.
@@ -87,6 +106,15 @@ impl Typed for f32 {
 }
 impl Typed for f64 {
     const TYPE: Type = Type::F64;
+}
+impl Typed for Factor {
+    const TYPE: Type = Type::Factor;
+}
+impl Typed for Outcome {
+    const TYPE: Type = Type::Outcome;
+}
+impl Typed for Performances {
+    const TYPE: Type = Type::Performances;
 }
 impl Typed for Ints {
     const TYPE: Type = Type::Ints;
@@ -140,6 +168,21 @@ impl Typed for Update {
     const TYPE: Type = Type::Update;
 }
 
+macro_rules! address {
+    ($($type:ident),*) => {
+        $(impl Value for $type {
+            fn put(&self, words: &mut Words) {
+                words.push(self.0);
+            }
+
+            fn read(reader: &mut Reader<'_>) -> Self {
+                Self(reader.word())
+            }
+        })*
+    };
+}
+address!(Read, Write, Update);
+
 /// A parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
@@ -165,7 +208,7 @@ pub struct Signature {
 impl Signature {
     /// The descriptors that it reads.
     pub fn reads(&self) -> impl Iterator<Item = Kind> {
-        let skip = usize::from(matches!(self.class, Class::Set | Class::Destroy));
+        let skip = usize::from(matches!(self.class, Class::Set | Class::Seed | Class::Destroy));
         self.arguments.iter().skip(skip).filter_map(descriptor)
     }
 
@@ -174,8 +217,8 @@ impl Signature {
     pub fn writes(&self) -> Option<Kind> {
         match self.class {
             Class::Create => self.results.first().and_then(descriptor),
-            Class::Set | Class::Destroy => self.arguments.first().and_then(descriptor),
-            Class::Get | Class::Forward | Class::Backward | Class::Compute => None,
+            Class::Set | Class::Seed | Class::Destroy => self.arguments.first().and_then(descriptor),
+            Class::Get | Class::Query | Class::Forward | Class::Backward | Class::Compute => None,
         }
     }
 }
@@ -209,7 +252,7 @@ fn descriptor(parameter: &Parameter) -> Option<Kind> {
 
 /// All functions of all tables.
 pub fn all() -> impl Iterator<Item = &'static Signature> {
-    cudnn::table::SIGNATURES.iter()
+    cudnn::table::SIGNATURES.iter().chain(cublas::table::SIGNATURES)
 }
 
 /// A number for the rows and their order, by which client and worker know that they are of the same build.

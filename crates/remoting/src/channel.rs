@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
@@ -19,6 +20,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::api;
 use crate::contents;
+use crate::cublas::backend::Blas;
 use crate::cudnn::backend::Backend;
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
@@ -27,6 +29,12 @@ use crate::sync::{Region, Spin};
 use crate::sys::{Reserved, Shared};
 use crate::wire::{Head, Malformed, Words};
 use crate::worker::{Device, Worker};
+
+/// How long a client may take to say who it is. It does so as soon as it is connected.
+const HELLO: Duration = Duration::from_secs(5);
+
+/// How long a worker goes on doing a client's records before it looks whether that is there.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Room for some thousand records.
 const RING: usize = ring::words(1 << 16);
@@ -72,8 +80,10 @@ impl Channel {
     /// The worker's side, with these addresses of device memory for the client.
     ///
     /// # Errors
-    /// Of the system; `InvalidData` for a client of another build, or one that does not keep to the rules.
+    /// Of the system; `InvalidData` for a client of another build, or one that does not keep to the rules; `WouldBlock`
+    /// for one that says nothing within seconds.
     pub fn accept(socket: UnixStream, device: Range<u64>) -> io::Result<Self> {
+        socket.set_read_timeout(Some(HELLO))?;
         let mut hello = [0; 8];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -85,7 +95,7 @@ impl Channel {
         });
         let Some(fd) = fd.filter(|_| received.bytes == 8 && u64::from_le_bytes(hello) == api::fingerprint())
         else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build"));
+            return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none"));
         };
         let memory = Shared::open(fd, ALL)?;
         let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
@@ -108,24 +118,30 @@ impl Channel {
         self.device.clone()
     }
 
+    /// All that is shared: the ring, the answers, the contents, the staging memory.
+    #[must_use]
+    pub fn shared(&self) -> Region<'_> {
+        self.memory.region()
+    }
+
     fn ring(&self) -> Region<'_> {
-        &self.memory.region()[..RING]
+        &self.shared()[..RING]
     }
 
     fn answers(&self) -> Region<'_> {
-        &self.memory.region()[RING..][..reply::WORDS]
+        &self.shared()[RING..][..reply::WORDS]
     }
 
     /// The table of contents, see [`crate::contents`].
     #[must_use]
     pub fn contents(&self) -> Region<'_> {
-        &self.memory.region()[RING + reply::WORDS..][..CONTENTS]
+        &self.shared()[RING + reply::WORDS..][..CONTENTS]
     }
 
     /// The memory for what is copied to and from the device, see [`crate::staging`].
     #[must_use]
     pub fn staging(&self) -> Region<'_> {
-        &self.memory.region()[RING + reply::WORDS + CONTENTS..]
+        &self.shared()[RING + reply::WORDS + CONTENTS..]
     }
 }
 
@@ -284,15 +300,20 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Serves the calls of a client until it has died.
+/// Serves the calls of a client until it has died; what it has sent before is not all done then.
 ///
 /// # Errors
 /// `Malformed` where it does not keep to the rules.
-pub fn serve<B: Backend + Device>(channel: &Channel, worker: &mut Worker<'_, B>) -> Result<(), Malformed> {
+pub fn serve<B: Backend + Blas + Device>(
+    channel: &Channel,
+    worker: &mut Worker<'_, B>,
+) -> Result<(), Malformed> {
     let mut ring = Reader::new(channel.ring());
     let (mut record, mut answer) = (Words::new(), Words::new());
+    let mut looked = Instant::now();
     loop {
-        if ring.receive(&mut record)? {
+        let received = ring.receive(&mut record)?;
+        if received {
             let (head, arguments) = record.split_first().ok_or(Malformed)?;
             let head = Head::from_word(*head);
             answer.clear();
@@ -300,8 +321,13 @@ pub fn serve<B: Backend + Device>(channel: &Channel, worker: &mut Worker<'_, B>)
             if let Some(place) = head.place {
                 reply::answer(channel.answers(), place.into(), &answer)?;
             }
-        } else if !ring.wait() && !channel.there() {
-            return Ok(());
+        }
+        // The clock costs tens of nanoseconds, the look a system call.
+        if (received && looked.elapsed() > LOOK) || (!received && !ring.wait()) {
+            if !channel.there() {
+                return Ok(());
+            }
+            looked = Instant::now();
         }
     }
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::too_many_arguments, clippy::type_complexity, reason = "the signatures are the library's")]
 
 pub mod activation;
+pub mod algorithms;
 pub mod backend;
 pub mod convolution;
 pub mod dropout;
@@ -15,6 +16,8 @@ pub mod forwarded;
 pub mod pooling;
 pub mod table;
 pub mod tensor;
+
+use vgpu_kernels::Error;
 
 use crate::descriptor::Ints;
 
@@ -105,6 +108,17 @@ impl Status {
     }
 }
 
+/// What geometries say that cannot be.
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid(_) => Self::BadParam,
+            Error::Unsupported(_) => Self::NotSupported,
+            Error::Short { .. } => Self::ExecutionFailed,
+        }
+    }
+}
+
 /// What a rule answers.
 pub type Result<T = ()> = std::result::Result<T, Status>;
 
@@ -137,6 +151,8 @@ impl<T> From<Result<T>> for Got<T> {
 
 /// `cudnnDataType_t`: `FLOAT`, the zero that unset descriptors have.
 pub const FLOAT: i32 = 0;
+/// `cudnnDataType_t`: `DOUBLE`; factors are of it where tensors are, and else `float`.
+pub const DOUBLE: i32 = 1;
 const INT8: i32 = 3;
 const INT32: i32 = 4;
 const INT8X4: i32 = 5;
@@ -157,7 +173,7 @@ const fn element_size(data_type: i32) -> Option<u64> {
         INT8 | 6 => Some(1),
         2 | 9 => Some(2),
         FLOAT | INT32 | INT8X4 | UINT8X4 => Some(4),
-        1 => Some(8),
+        DOUBLE => Some(8),
         INT8X32 => Some(32),
         _ => None,
     }

@@ -1,13 +1,26 @@
 //! A client's calls for device memory. Touches nothing but the channel.
 //!
-//! They wait, so that bytes copied to the device may be changed as soon as the call has returned, as CUDA has it of
-//! memory that it did not allocate itself.
+//! What copies between program and device waits, so that bytes may be changed as soon as the call has returned, as CUDA
+//! has it of memory that it did not allocate itself. What stays on the device does not wait.
+//!
+//! | here | CUDA runtime | driver |
+//! |---|---|---|
+//! | `allocate`, `free` | `cudaMalloc`, `cudaFree` | `cuMemAlloc`, `cuMemFree` |
+//! | `copy_in`, `copy_out` | `cudaMemcpy`, `cudaMemcpyAsync` of pageable memory | `cuMemcpyHtoD`, `cuMemcpyDtoH`, `…Async` |
+//! | `copy` | `cudaMemcpy`, `cudaMemcpy2D`, `…Async`, within the device | `cuMemcpyDtoD`, `cuMemcpy2D`, `…Async` |
+//! | `fill` | `cudaMemset`, `cudaMemset2D`, `…Async` | `cuMemsetD8`, `D16`, `D32`, `D2D8` and so on, `…Async` |
+//! | `memory_info` | `cudaMemGetInfo` | `cuMemGetInfo` |
+//! | `mark`, `elapsed`, `forget` | `cudaEventRecord`, `cudaEventElapsedTime`, `cudaEventDestroy` | `cuEventRecord` and so on |
+//! | `synchronise` | `cudaDeviceSynchronize`, `cudaStreamSynchronize`, `cudaEventSynchronize` | `cuCtxSynchronize` and so on |
+//!
+//! Order is total, so that streams are numbers of the client's, and to wait for one is to wait for all.
 
 use crate::cudnn::{Result, Status};
+use crate::memory::Rows;
 use crate::session::Session;
 use crate::staging;
 use crate::wire::Words;
-use crate::worker::{ALLOCATE, COPY_IN, COPY_OUT, FREE};
+use crate::worker::{ALLOCATE, COPY, COPY_IN, COPY_OUT, ELAPSED, FILL, FORGET, FREE, INFO, MARK};
 
 impl Session<'_> {
     /// The address of so many bytes of device memory.
@@ -51,6 +64,67 @@ impl Session<'_> {
             staging::load(*staging, part);
         }
         Ok(())
+    }
+
+    /// Copies rows of bytes on the device.
+    ///
+    /// # Errors
+    /// `ExecutionFailed` where the worker is gone; those of the copy itself are said later.
+    pub fn copy(&self, to: Rows, from: Rows, width: u64, count: u64) -> Result {
+        self.send_core(COPY, &[to.address, to.pitch, from.address, from.pitch, width, count])
+    }
+
+    /// Fills rows of bytes on the device with the first bytes of a value, 1 to 8.
+    ///
+    /// # Errors
+    /// As [`Session::copy`]; `BadParam` for another number of bytes.
+    pub fn fill(&self, to: Rows, width: u64, count: u64, value: u64, size: u64) -> Result {
+        if !(1..=8).contains(&size) {
+            return Err(Status::BadParam);
+        }
+        self.send_core(FILL, &[to.address, to.pitch, width, count, value, size])
+    }
+
+    /// How much memory is free, and how much there is, for all processes together.
+    ///
+    /// # Errors
+    /// `ExecutionFailed` where the worker is gone.
+    pub fn memory_info(&self) -> Result<(u64, u64)> {
+        match self.core(INFO, &[])?[..] {
+            [_, free, total] => Ok((free, total)),
+            _ => Err(Status::InternalError),
+        }
+    }
+
+    /// Marks the moment at which all that was sent before is done, by a number that is the caller's choice.
+    ///
+    /// # Errors
+    /// As [`Session::copy`].
+    pub fn mark(&self, moment: u64) -> Result {
+        self.send_core(MARK, &[moment])
+    }
+
+    /// Milliseconds from one moment to another.
+    ///
+    /// # Errors
+    /// `BadParam` where one was not marked.
+    pub fn elapsed(&self, from: u64, to: u64) -> Result<f32> {
+        let words = self.core(ELAPSED, &[from, to])?;
+        let nanoseconds = words.get(1).copied().ok_or(Status::InternalError)?;
+        Ok((nanoseconds.cast_signed() as f64 / 1e6) as f32)
+    }
+
+    /// Ends a moment that is not asked for any more.
+    ///
+    /// # Errors
+    /// As [`Session::copy`].
+    pub fn forget(&self, moment: u64) -> Result {
+        self.send_core(FORGET, &[moment])
+    }
+
+    fn send_core(&self, number: u16, arguments: &[u64]) -> Result {
+        let sent = self.client().send(number, &arguments.iter().copied().collect());
+        sent.map_err(|_| Status::ExecutionFailed)
     }
 
     fn core(&self, number: u16, arguments: &[u64]) -> Result<Words> {

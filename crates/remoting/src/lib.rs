@@ -11,27 +11,32 @@
 //!                      ◄────────────────── reply ◄────────────────────┘
 //! ```
 //!
-//! Pure: [`cudnn`] (contents and rules), [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
-//! [`iteration`], [`memo`], [`memory`], [`cpu`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`],
-//! [`staging`]. The system: `channel`, and `sys`, which has all `unsafe`.
+//! Pure: [`cudnn`] (contents and rules), [`cublas`], [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
+//! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`]. The system:
+//! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`.
 
 pub mod api;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod contents;
+#[cfg(not(loom))]
 pub mod cpu;
+pub mod cublas;
 pub mod cudnn;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
 pub mod iteration;
 pub mod memo;
+#[cfg(not(loom))]
 pub mod memory;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]
 pub mod reuse;
 pub mod ring;
+#[cfg(not(loom))]
+pub mod server;
 #[cfg(not(loom))]
 pub mod session;
 pub mod slots;
@@ -40,4 +45,5 @@ pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;
 pub mod wire;
+#[cfg(not(loom))]
 pub mod worker;

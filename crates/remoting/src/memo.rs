@@ -1,10 +1,10 @@
-//! Which computes have worked before. Touches nothing.
+//! Which computes have worked before, and what queries were answered. Touches nothing.
 //!
 //! The first time that a function computes with certain contents and numbers, the client waits for its status, since
 //! programs try something else where it is not supported; that is warm-up (B4). What has worked once is not waited
 //! for again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::api::{Parameter, Type};
 use crate::wire::Words;
@@ -12,10 +12,14 @@ use crate::wire::Words;
 /// How many are remembered; then it begins anew, and some wait once more.
 const MOST: usize = 1 << 16;
 
+/// How many answers are, which are larger.
+const MOST_ANSWERS: usize = 1 << 12;
+
 /// The computes of a process that have worked.
 #[derive(Debug, Default)]
 pub struct Memo {
     worked: HashSet<Box<[u64]>>,
+    answers: HashMap<Box<[u64]>, Words>,
 }
 
 /// What a compute's success depends on: function, contents, and numbers such as the algorithm; not data, nor factors.
@@ -39,6 +43,20 @@ impl Memo {
             self.worked.clear();
         }
         self.worked.insert(key.into());
+    }
+
+    /// What a query was answered.
+    #[must_use]
+    pub fn answer(&self, key: &[u64]) -> Option<Words> {
+        self.answers.get(key).cloned()
+    }
+
+    /// It was answered so.
+    pub fn answered(&mut self, key: &[u64], answer: Words) {
+        if self.answers.len() == MOST_ANSWERS {
+            self.answers.clear();
+        }
+        self.answers.insert(key.into(), answer);
     }
 }
 
@@ -67,5 +85,10 @@ mod tests {
             memo.learn(&[i]);
         }
         assert!(memo.worked.len() <= MOST && memo.knows(&[MOST as u64 + 9]));
+        for i in 0..MOST_ANSWERS as u64 + 10 {
+            memo.answered(&[i], [i].into_iter().collect());
+        }
+        let last = MOST_ANSWERS as u64 + 9;
+        assert!(memo.answers.len() <= MOST_ANSWERS && memo.answer(&[last]).unwrap()[..] == [last]);
     }
 }

@@ -1,40 +1,96 @@
 //! Device memory of a client, as the CPU has it. Touches nothing but that.
 //!
 //! Addresses are those that the client is given. Whatever it computes on is looked up here: a range counts only if it
-//! is wholly in one allocation.
+//! is wholly in one allocation. How much there is of it is bounded for all clients together, by a [`Budget`].
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::IntoBytes;
 
 use crate::cudnn::{Result, Status};
+use crate::sys::Numbers;
 
 /// What an allocation begins at a multiple of, and is rounded up to, in bytes; as with CUDA.
 const GRAIN: u64 = 512;
 
-/// The device memory of one client.
+/// What is given back to the system at once, in bytes: whole pages, on each architecture.
+const PAGE: u64 = 1 << 16;
+
+/// How much device memory clients may have together, in bytes.
+#[derive(Debug)]
+pub struct Budget {
+    total: u64,
+    /// Only a number: nothing is read or written because of its order with anything.
+    free: AtomicU64,
+}
+
+impl Budget {
+    /// So much.
+    #[must_use]
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { total: bytes, free: bytes.into() })
+    }
+
+    /// How much of it nobody has, and all of it, as `cudaMemGetInfo` has it.
+    #[must_use]
+    pub fn info(&self) -> (u64, u64) {
+        (self.free.load(Ordering::Relaxed), self.total)
+    }
+
+    /// Takes so much. The flag tells whether there was so much.
+    fn take(&self, bytes: u64) -> bool {
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(bytes)).is_ok()
+    }
+
+    fn give(&self, bytes: u64) {
+        self.free.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Where rows of bytes begin: the first, and how far it is to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// The address of the first.
+    pub address: u64,
+    /// Bytes from one to the next.
+    pub pitch: u64,
+}
+
+/// The device memory of one client. What it has of the budget is given back when this is dropped.
 #[derive(Debug)]
 pub struct Memory {
     base: u64,
     /// Of the allocations, the size in bytes by the offset.
     live: BTreeMap<u64, u64>,
-    numbers: Vec<f32>,
+    numbers: Numbers,
+    budget: Arc<Budget>,
 }
 
 impl Memory {
     /// At these addresses, from a multiple of 512 on. The system gives the memory as it is first used.
-    #[must_use]
-    pub fn new(addresses: Range<u64>) -> Self {
-        let grains = addresses.end.saturating_sub(addresses.start) / GRAIN * GRAIN;
-        let numbers = vec![0.0; grains as usize / size_of::<f32>()];
-        Self { base: addresses.start, live: BTreeMap::new(), numbers }
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn new(addresses: Range<u64>, budget: &Arc<Budget>) -> io::Result<Self> {
+        let grains = addresses.end.saturating_sub(addresses.start) / GRAIN;
+        let numbers = Numbers::new((grains * GRAIN) as usize / size_of::<f32>())?;
+        Ok(Self { base: addresses.start, live: BTreeMap::new(), numbers, budget: Arc::clone(budget) })
     }
 
     /// The address of so many bytes; none where there is no room, or nothing is asked for.
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
         let size = bytes.checked_next_multiple_of(GRAIN).filter(|size| *size > 0)?;
-        let end = (self.numbers.len() * size_of::<f32>()) as u64;
+        let offset = self.gap(size).filter(|_| self.budget.take(size))?;
+        self.live.insert(offset, size);
+        Some(self.base + offset)
+    }
+
+    /// Where so many bytes are free, the first such place.
+    fn gap(&self, size: u64) -> Option<u64> {
         let mut free = 0;
         for (offset, taken) in &self.live {
             if offset - free >= size {
@@ -42,16 +98,35 @@ impl Memory {
             }
             free = offset + taken;
         }
-        if end - free < size {
-            return None;
-        }
-        self.live.insert(free, size);
-        Some(self.base + free)
+        (self.end() - free >= size).then_some(free)
+    }
+
+    fn end(&self) -> u64 {
+        size_of_val::<[f32]>(&self.numbers) as u64
     }
 
     /// Frees what begins at an address. The flag tells whether anything did.
     pub fn free(&mut self, address: u64) -> bool {
-        address.checked_sub(self.base).is_some_and(|offset| self.live.remove(&offset).is_some())
+        let freed = address.checked_sub(self.base).and_then(|offset| self.live.remove_entry(&offset));
+        let Some((offset, size)) = freed else { return false };
+        self.budget.give(size);
+        self.discard(offset..offset + size);
+        true
+    }
+
+    /// Gives the pages back to the system that nothing is on any more, of those that were freed just now.
+    fn discard(&mut self, freed: Range<u64>) {
+        let before = self.live.range(..freed.start).next_back().map_or(0, |(offset, size)| offset + size);
+        let after = self.live.range(freed.end..).next().map_or(self.end(), |(offset, _)| *offset);
+        let pages = freed.start / PAGE * PAGE..freed.end.next_multiple_of(PAGE);
+        let pages = pages.start.max(before.next_multiple_of(PAGE))..pages.end.min(after / PAGE * PAGE);
+        self.numbers.discard(pages.start as usize..pages.end as usize);
+    }
+
+    /// How much of the budget there is.
+    #[must_use]
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Where so many numbers at an address are in [`Memory::numbers`].
@@ -81,9 +156,70 @@ impl Memory {
         Ok(&mut self.numbers[range].as_mut_bytes()[number as usize..whole])
     }
 
+    /// Copies rows of so many bytes, one after the other.
+    ///
+    /// # Errors
+    /// `BadParam` where rows are longer than it is to the next one; and as [`Memory::range`].
+    pub fn copy(&mut self, to: Rows, from: Rows, width: u64, count: u64) -> Result {
+        let [to_at, from_at] = [self.place(to, width, count)?, self.place(from, width, count)?];
+        let bytes = self.numbers.as_mut_bytes();
+        for (to, from) in steps(to_at, to.pitch, count, width).zip(steps(from_at, from.pitch, count, width)) {
+            bytes.copy_within(from, to.start);
+        }
+        Ok(())
+    }
+
+    /// Fills rows of so many bytes with a value again and again.
+    ///
+    /// # Errors
+    /// As [`Memory::copy`]; `BadParam` where rows do not end with a value's end.
+    pub fn fill(&mut self, to: Rows, width: u64, count: u64, value: &[u8]) -> Result {
+        if value.is_empty() || !width.is_multiple_of(value.len() as u64) {
+            return Err(Status::BadParam);
+        }
+        let at = self.place(to, width, count)?;
+        let bytes = self.numbers.as_mut_bytes();
+        for row in steps(at, to.pitch, count, width) {
+            bytes[row].chunks_exact_mut(value.len()).for_each(|to| to.copy_from_slice(value));
+        }
+        Ok(())
+    }
+
+    /// Where the first of such rows is, all of which are in one allocation.
+    fn place(&mut self, rows: Rows, width: u64, count: u64) -> Result<usize> {
+        if width == 0 || count == 0 {
+            return Ok(0);
+        }
+        if count > 1 && rows.pitch < width {
+            return Err(Status::BadParam);
+        }
+        let whole = (count - 1).checked_mul(rows.pitch).and_then(|before| before.checked_add(width));
+        let whole = whole.and_then(|whole| usize::try_from(whole).ok()).ok_or(Status::ExecutionFailed)?;
+        self.bytes(rows.address, whole)?;
+        Ok((rows.address - self.base) as usize)
+    }
+
     /// All of it, allocated or not.
-    pub fn numbers(&mut self) -> &mut [f32] {
+    #[must_use]
+    pub fn numbers(&self) -> &[f32] {
+        &self.numbers
+    }
+
+    /// All of it, to be written.
+    pub fn numbers_mut(&mut self) -> &mut [f32] {
         &mut self.numbers
+    }
+}
+
+/// The bytes of each row, of those that have any.
+fn steps(first: usize, pitch: u64, count: u64, width: u64) -> impl Iterator<Item = Range<usize>> {
+    let count = if width == 0 { 0 } else { count as usize };
+    (0..count).map(move |i| first + i * pitch as usize).map(move |start| start..start + width as usize)
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.budget.give(self.live.values().sum());
     }
 }
 
@@ -93,9 +229,45 @@ mod tests {
 
     const BASE: u64 = 0x7000_0000_0000;
 
+    fn memory(bytes: u64) -> Memory {
+        Memory::new(BASE..BASE + bytes, &Budget::new(bytes)).unwrap()
+    }
+
+    #[test]
+    fn clients_share_a_budget_and_give_back_what_they_had() {
+        let budget = Budget::new(4096);
+        let new = || Memory::new(BASE..BASE + (1 << 20), &budget).unwrap();
+        let (mut one, mut other) = (new(), new());
+        let a = one.allocate(3000).unwrap();
+        assert_eq!((budget.info(), other.allocate(1025)), ((1024, 4096), None));
+        assert!(one.free(a) && other.allocate(1025).is_some());
+        assert_eq!(one.allocate(4096), None);
+        drop(other);
+        assert_eq!((one.allocate(4096), budget.info()), (Some(a), (0, 4096)));
+    }
+
+    #[test]
+    fn pages_that_nothing_is_on_are_given_back_and_no_others() {
+        let mut memory = memory(16 * PAGE);
+        let sizes = [PAGE / 2, PAGE, 3 * PAGE, 512];
+        let at = sizes.map(|size| memory.allocate(size).unwrap());
+        for (address, size) in at.iter().zip(sizes) {
+            memory.bytes(*address, size as usize).unwrap().fill(1);
+        }
+        assert!(memory.free(at[1]) && memory.free(at[2]));
+        // Pages come back as zeros.
+        let zeros = |memory: &mut Memory, from: u64, to: u64| {
+            memory.numbers()[(from / 4) as usize..(to / 4) as usize].iter().all(|number| *number == 0.0)
+        };
+        assert!(zeros(&mut memory, PAGE, 4 * PAGE), "in two parts");
+        assert!(memory.bytes(at[0], sizes[0] as usize).unwrap().iter().all(|byte| *byte == 1));
+        assert!(memory.bytes(at[3], 512).unwrap().iter().all(|byte| *byte == 1));
+        assert!(memory.free(at[0]) && zeros(&mut memory, 0, PAGE));
+    }
+
     #[test]
     fn a_range_is_in_one_allocation_or_none() {
-        let mut memory = Memory::new(BASE..BASE + 4096);
+        let mut memory = memory(4096);
         let [a, b] = [1000, 512].map(|bytes| memory.allocate(bytes).unwrap());
         assert_eq!((a, b), (BASE, BASE + 1024));
         assert_eq!(memory.range(a, 256), Ok(0..256));
@@ -119,7 +291,7 @@ mod tests {
 
     #[test]
     fn bytes_may_begin_and_end_within_a_number() {
-        let mut memory = Memory::new(BASE..BASE + 1024);
+        let mut memory = memory(1024);
         let a = memory.allocate(512).unwrap();
         memory.bytes(a + 3, 6).unwrap().copy_from_slice(&[1, 2, 3, 4, 5, 6]);
         assert_eq!(memory.bytes(a, 10), Ok(&mut [0, 0, 0, 1, 2, 3, 4, 5, 6, 0][..]));
@@ -130,8 +302,35 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_copied_and_filled_and_what_is_between_them_is_left() {
+        let mut memory = memory(4096);
+        let [a, b] = [0, 1].map(|_| memory.allocate(512).unwrap());
+        let rows = |address, pitch| Rows { address, pitch };
+        memory.fill(rows(a + 1, 4), 2, 3, &[7, 8]).unwrap();
+        assert_eq!(memory.bytes(a, 12).unwrap(), [0, 7, 8, 0, 0, 7, 8, 0, 0, 7, 8, 0]);
+        memory.copy(rows(b, 3), rows(a + 1, 4), 3, 3).unwrap();
+        assert_eq!(memory.bytes(b, 10).unwrap(), [7, 8, 0, 7, 8, 0, 7, 8, 0, 0]);
+        // Nothing is done of what is wrong, and nothing is right anywhere.
+        let far = Status::ExecutionFailed;
+        let wrong = [
+            (rows(a, 1), 2, 2, Status::BadParam),
+            (rows(a, 2), 3, 1, Status::BadParam),
+            (rows(a, 256), 2, 3, far),
+            (rows(a, u64::MAX), 2, 3, far),
+            (rows(a, 2), 2, u64::MAX, far),
+            (rows(0, 2), 2, 1, far),
+        ];
+        for (to, width, count, status) in wrong {
+            assert_eq!(memory.fill(to, width, count, &[1, 1]), Err(status), "{to:?} {width} {count}");
+        }
+        assert_eq!(memory.copy(rows(a, 4), rows(b, 256), 2, 3), Err(far));
+        assert_eq!(memory.fill(rows(0, 0), 0, u64::MAX, &[1]), Ok(()));
+        assert_eq!(memory.copy(rows(0, 0), rows(0, 0), 2, 0), Ok(()));
+    }
+
+    #[test]
     fn what_is_freed_is_given_again_and_there_is_no_more_than_there_is() {
-        let mut memory = Memory::new(BASE..BASE + 4096);
+        let mut memory = memory(4096);
         let all: Vec<u64> = std::iter::from_fn(|| memory.allocate(1)).collect();
         assert_eq!(all.len(), 8);
         memory.free(all[2]);

@@ -1,12 +1,14 @@
 //! A client process's calls, from descriptors to records: all that a C function of the client has left to do is to read
 //! its arguments and to write its results. Touches nothing else than the channel.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
 use crate::contents::Id;
+use crate::cublas::Handles;
 use crate::cudnn::activation::Activation;
+use crate::cudnn::algorithms::Performances;
 use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
@@ -20,8 +22,8 @@ use crate::memo::{self, Memo};
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
-use crate::wire::{Value, Words};
-use crate::worker::SYNCHRONISE;
+use crate::wire::{Reader, Value, Words};
+use crate::worker::{FORWARD, SEED, SYNCHRONISE};
 
 /// What happens with descriptor calls. They are answered by the same rules in each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,9 @@ pub struct Session<'a> {
     reuse: Reuse<'a>,
     client: Client<'a>,
     memo: Mutex<Memo>,
+    blas: Handles,
+    /// The worker was told that descriptor calls come too.
+    forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
 }
@@ -190,7 +195,15 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
         let staging = Mutex::new(client.channel().staging());
-        Self { mode, reuse, client, memo: Mutex::default(), staging }
+        Self {
+            mode,
+            reuse,
+            client,
+            memo: Mutex::default(),
+            forwards: OnceLock::new(),
+            blas: Handles::default(),
+            staging,
+        }
     }
 
     /// What a thread needs for its calls.
@@ -215,6 +228,12 @@ impl<'a> Session<'a> {
         &self.client
     }
 
+    /// The handles of cuBLAS, and what is set on them.
+    #[must_use]
+    pub fn handles(&self) -> &Handles {
+        &self.blas
+    }
+
     /// Waits until all that was sent is done.
     ///
     /// # Errors
@@ -224,13 +243,23 @@ impl<'a> Session<'a> {
     }
 
     #[inline]
-    fn forward(&self, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
-        if self.mode == Mode::Reuse { Ok(()) } else { self.forward_it(function, put) }
+    fn forward(&self, version: Version, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
+        if self.mode == Mode::Reuse { Ok(()) } else { self.forward_it(version, function, put) }
     }
 
     /// The answer is known already, and is the same.
     #[cold]
-    fn forward_it(&self, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
+    fn forward_it(
+        &self,
+        version: Version,
+        function: Function,
+        put: impl FnOnce(&mut Words),
+    ) -> cudnn::Result {
+        // Whoever comes second waits until it was said.
+        (*self.forwards.get_or_init(|| {
+            let said = self.client.send(FORWARD, &[version as u64].into_iter().collect());
+            said.map_err(|Gone| Status::ExecutionFailed)
+        }))?;
         let mut words = Words::new();
         put(&mut words);
         let sent = match self.mode {
@@ -250,21 +279,7 @@ impl<'a> Session<'a> {
         put: impl Fn(&mut Words),
     ) -> cudnn::Result {
         loop {
-            let mut words = Words::new();
-            match find(thread, &mut words) {
-                Ok(()) => {}
-                Err(Unsent::Status(status)) => return Err(status),
-                Err(Unsent::Unresolved(Unresolved::NoSuch)) => return Err(Status::BadParam),
-                Err(Unsent::Unresolved(Unresolved::Full)) => {
-                    self.renew()?;
-                    continue;
-                }
-            }
-            let key = memo::key(function as u16, function.signature().arguments, &words);
-            if self.mode != Mode::Reuse {
-                words.clear();
-                put(&mut words);
-            }
+            let Some((key, words)) = self.find(thread, function, &mut find, &put)? else { continue };
             if let Some(result) = self.send(function, &key, &words) {
                 self.watch(function, &words, thread);
                 return result;
@@ -272,11 +287,72 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// None where an epoch has ended since the ids were found.
-    fn send(&self, function: Function, key: &Words, words: &Words) -> Option<cudnn::Result> {
+    /// As [`Session::compute`]; what was answered before is not asked again, if descriptor calls are not sent either.
+    fn query(
+        &self,
+        thread: &mut Thread,
+        function: Function,
+        mut find: impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
+        put: impl Fn(&mut Words),
+    ) -> cudnn::Result<Words> {
+        loop {
+            let Some((key, words)) = self.find(thread, function, &mut find, &put)? else { continue };
+            let known = self.memo().answer(&key).filter(|_| self.mode == Mode::Reuse);
+            if let Some(results) = known {
+                return Ok(results);
+            }
+            let current = || self.is_current(function, &words);
+            let Some(answer) = self.client.call_if(current, function as u16, &words) else { continue };
+            let answer = answer.map_err(|Gone| Status::ExecutionFailed)?;
+            let (status, results) = answer.split_first().ok_or(Status::InternalError)?;
+            Status::from_wire(*status)?;
+            let results: Words = results.iter().copied().collect();
+            self.memo().answered(&key, results.clone());
+            return Ok(results);
+        }
+    }
+
+    /// Begins random numbers, at an address where there is one.
+    fn seed(&self, [states, size, seed]: [u64; 3]) -> cudnn::Result {
+        if states == 0 {
+            return Ok(());
+        }
+        answer(self.client.call(SEED, &[states, size, seed].into_iter().collect()))
+    }
+
+    /// What a call depends on, and its words. None where that is to be tried again.
+    fn find(
+        &self,
+        thread: &mut Thread,
+        function: Function,
+        find: &mut impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
+        put: &impl Fn(&mut Words),
+    ) -> cudnn::Result<Option<(Words, Words)>> {
+        let mut words = Words::new();
+        match find(thread, &mut words) {
+            Ok(()) => {}
+            Err(Unsent::Status(status)) => return Err(status),
+            Err(Unsent::Unresolved(Unresolved::NoSuch)) => return Err(Status::BadParam),
+            Err(Unsent::Unresolved(Unresolved::Full)) => return self.renew().map(|()| None),
+        }
+        let key = memo::key(function as u16, function.signature().arguments, &words);
+        if self.mode != Mode::Reuse {
+            words.clear();
+            put(&mut words);
+        }
+        Ok(Some((key, words)))
+    }
+
+    /// Are the ids among these words, if they have ids, still of this epoch?
+    fn is_current(&self, function: Function, words: &Words) -> bool {
         let parameters = function.signature().arguments.iter().zip(words);
         let mut ids = parameters.filter(|(parameter, _)| matches!(parameter.r#type, Type::Descriptor(_)));
-        let current = || self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)));
+        self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)))
+    }
+
+    /// None where an epoch has ended since the ids were found.
+    fn send(&self, function: Function, key: &Words, words: &Words) -> Option<cudnn::Result> {
+        let current = || self.is_current(function, words);
         // Not in the condition of an `if`: the lock would be held until its end.
         let known = self.memo().knows(key);
         if known {
@@ -330,21 +406,21 @@ macro_rules! call {
     (create $name:ident () ($result:ident: $kind:ty)) => {
         call! { @ $name (thread, version) -> cudnn::Result<usize> = |session| {
             let handle = session.reuse.create::<$kind>(thread, version)?;
-            session.forward(Function::$name, |words| words.push(handle as u64))?;
+            session.forward(version, Function::$name, |words| words.push(handle as u64))?;
             Ok(handle)
         } }
     };
     (destroy $name:ident ($handle:ident: $kind:ty) ()) => {
         call! { @ $name (thread, version, $handle: usize) -> cudnn::Result = |session| {
             // Before the slot is free, and another thread's create of it can be sent.
-            session.forward(Function::$name, |words| words.push($handle as u64))?;
+            session.forward(version, Function::$name, |words| words.push($handle as u64))?;
             session.reuse.destroy::<$kind>(thread, version, $handle)
         } }
     };
     (set $name:ident ($handle:ident: $kind:ty $(, $argument:ident: $type:ty)*) () $rule:path) => {
         call! { @ $name (thread, version, $handle: usize $(, $argument: <$type as Parameter>::Passed)*)
             -> cudnn::Result = |session| {
-            session.forward(Function::$name, |words| {
+            session.forward(version, Function::$name, |words| {
                 words.push($handle as u64);
                 $(<$type as Parameter>::put($argument.clone(), words);)*
             })?;
@@ -354,10 +430,20 @@ macro_rules! call {
             })
         } }
     };
+    (seed $name:ident ($d:ident: $kind:ty, $handle:ident: $of:ty, $dropout:ident: $number:ty $(, $numbers:ident: $type:ty)*)
+        ()) => {
+        call! { @ $name (thread, version, $d: usize, $handle: $of, $dropout: $number $(, $numbers: $type)*)
+            -> cudnn::Result = |session| {
+            session.reuse.get::<$kind>(version, $d)?;
+            <$of as Parameter>::get($handle, session, version)?;
+            session.seed([$($numbers),*])?;
+            session.cudnnRestoreDropoutDescriptor(thread, version, $d, $handle, $dropout $(, $numbers)*)
+        } }
+    };
     (get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*) $rule:path) => {
         call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
             -> Got<($($of,)*)> = |session| {
-            let sent = session.forward(Function::$name, |words| {
+            let sent = session.forward(version, Function::$name, |words| {
                 $(<$type as Parameter>::put($argument.clone(), words);)*
             });
             if let Err(status) = sent {
@@ -368,6 +454,22 @@ macro_rules! call {
                 Err(status) => return Err(status).into(),
             };)*
             $rule(version $(, $argument)*).into()
+        } }
+    };
+    (query $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*)) => {
+        call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
+            -> Got<($($of,)*)> = |session| {
+            let answer = session.query(thread, Function::$name, |thread, words| {
+                $(<$type as Parameter>::send($argument.clone(), (session, version, &mut *thread), words)?;)*
+                Ok(())
+            }, |words| {
+                $(<$type as Parameter>::put($argument.clone(), words);)*
+            });
+            answer.and_then(|words| {
+                let mut reader = Reader::new(&words);
+                let results = ($(<$of as Value>::read(&mut reader),)*);
+                reader.finish().map(|()| results).map_err(|_| Status::InternalError)
+            }).into()
         } }
     };
     ($compute:ident $name:ident ($($argument:ident: $type:ty),*) ()) => {

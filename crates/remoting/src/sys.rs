@@ -1,15 +1,17 @@
-//! All `unsafe` of this crate: memory that processes share, sleeping on a word of it, and addresses that are kept free.
+//! All `unsafe` of this crate: memory that processes share, sleeping on a word of it, addresses that are kept free, memory
+//! that is given back in parts, and descriptors that a process was started with.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::{Deref, DerefMut, Range};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::thread::futex;
 
 /// Shared memory of whole words, mapped; unmapped when dropped.
@@ -115,6 +117,88 @@ impl Drop for Reserved {
         // SAFETY: `new` mapped exactly this, and nobody reaches into it.
         let _ = unsafe { munmap(std::ptr::without_provenance_mut(self.start), self.bytes) };
     }
+}
+
+/// Numbers of this process alone, each zero until it is written, of which the system gives a page as it is first used;
+/// unmapped when dropped.
+#[derive(Debug)]
+pub struct Numbers {
+    start: NonNull<f32>,
+    count: usize,
+}
+
+// SAFETY: it is memory of plain numbers that nobody else has.
+unsafe impl Send for Numbers {}
+// SAFETY: as above.
+unsafe impl Sync for Numbers {}
+
+impl Numbers {
+    /// So many.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn new(count: usize) -> io::Result<Self> {
+        let (flags, access) = (MapFlags::PRIVATE | MapFlags::NORESERVE, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), Self::bytes(count), access, flags) }?;
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::Other)?;
+        Ok(Self { start, count })
+    }
+
+    /// There is no mapping of nothing.
+    fn bytes(count: usize) -> usize {
+        (count * size_of::<f32>()).max(1)
+    }
+
+    /// Makes these bytes of it zero, and gives their memory back. Of a range that is not of whole pages within it,
+    /// nothing.
+    pub fn discard(&mut self, bytes: Range<usize>) {
+        if bytes.start >= bytes.end || bytes.end > self.count * size_of::<f32>() {
+            return;
+        }
+        let at = self.start.as_ptr().cast::<u8>().wrapping_add(bytes.start);
+        // SAFETY: within the mapping, which nobody has borrowed, and which reads as zeros there from now on.
+        // The kernel refuses a start within a page; the caller's are whole pages of any size.
+        let _ = unsafe { madvise(at.cast(), bytes.len(), Advice::LinuxDontNeed) };
+    }
+}
+
+impl Deref for Numbers {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        // SAFETY: mapped as long as `self` lives, aligned to pages, and zeros are numbers.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl DerefMut for Numbers {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as above, and only `self` has it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        // SAFETY: `new` mapped exactly this, and no borrow of it outlives `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes(self.count)) };
+    }
+}
+
+/// A descriptor that this process was started with, by its number, as an argument names it. Its number is to be used
+/// nowhere else. Programs that this one starts do not have it.
+///
+/// # Errors
+/// EBADF where there is none, and for the three standard ones.
+pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(Errno::BADF.into());
+    }
+    // SAFETY: not -1; only handed to the kernel, which says whether there is such a descriptor.
+    fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC)?;
+    // SAFETY: it is open; that nobody else owns it is the caller's promise, as documented.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Sleeps while the low half of `word` is `expected`, until somebody wakes it, or for so long. It may also wake for

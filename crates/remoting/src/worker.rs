@@ -3,11 +3,17 @@
 //! An error of a compute that nobody waits for is kept, as CUDA keeps such: no later compute is done, and each
 //! answer is that error.
 
+use std::collections::HashMap;
+use std::time::Instant;
+
 use crate::contents::Seen;
+use crate::cublas::backend::Blas;
+use crate::cublas::{self, backend as blas};
 use crate::cudnn::backend::{Backend, compute};
 use crate::cudnn::forwarded::Forwarded;
 use crate::cudnn::table::Function;
 use crate::cudnn::{Result, Status, Version};
+use crate::memory::Rows;
 use crate::staging;
 use crate::sync::Region;
 use crate::wire::{Head, Malformed, Reader, Words};
@@ -22,6 +28,25 @@ pub const FREE: u16 = 0xFFFD;
 pub const COPY_IN: u16 = 0xFFFC;
 /// Of one that copies so many bytes at an address to the staging memory.
 pub const COPY_OUT: u16 = 0xFFFB;
+/// Of one that says that descriptor calls come too, from a program of this version of cuDNN.
+pub const FORWARD: u16 = 0xFFFA;
+/// Of one that begins random numbers, from a seed, in so many bytes at an address.
+pub const SEED: u16 = 0xFFF9;
+/// Of one that copies rows of bytes on the device: whereto and whence, each with its pitch, how long, and how many.
+pub const COPY: u16 = 0xFFF8;
+/// Of one that fills rows: where, with the pitch, how long, how many, the value, and how many bytes of it.
+pub const FILL: u16 = 0xFFF7;
+/// Of one that asks how much memory is free, and how much there is.
+pub const INFO: u16 = 0xFFF6;
+/// Of one that marks a moment, by a number.
+pub const MARK: u16 = 0xFFF5;
+/// Of one that asks for the nanoseconds between two moments.
+pub const ELAPSED: u16 = 0xFFF4;
+/// Of one after which a moment is not asked for any more.
+pub const FORGET: u16 = 0xFFF3;
+
+/// How many moments a client can have.
+const MAX_MOMENTS: usize = 1 << 16;
 
 /// The device memory of a client. A backend without any has these defaults.
 pub trait Device {
@@ -35,6 +60,35 @@ pub trait Device {
         false
     }
 
+    /// Begins random numbers, in so many bytes at an address.
+    ///
+    /// # Errors
+    /// `InvalidValue` where these are too few, `ExecutionFailed` where they are not the client's.
+    fn seed(&mut self, _address: u64, _len: u64, _seed: u64) -> Result {
+        Err(Status::NotSupported)
+    }
+
+    /// Copies rows of so many bytes.
+    ///
+    /// # Errors
+    /// `BadParam` where rows overlap, `ExecutionFailed` where they are not the client's.
+    fn copy(&mut self, _to: Rows, _from: Rows, _width: u64, _count: u64) -> Result {
+        Err(Status::ExecutionFailed)
+    }
+
+    /// Fills rows of so many bytes with a value.
+    ///
+    /// # Errors
+    /// As [`Device::copy`].
+    fn fill(&mut self, _to: Rows, _width: u64, _count: u64, _value: &[u8]) -> Result {
+        Err(Status::ExecutionFailed)
+    }
+
+    /// How much memory is free, and how much there is.
+    fn info(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
     /// So many bytes at an address.
     ///
     /// # Errors
@@ -44,6 +98,10 @@ pub trait Device {
     }
 }
 
+fn rows((address, pitch): (u64, u64)) -> Rows {
+    Rows { address, pitch }
+}
+
 /// Of one client process.
 #[derive(Debug)]
 pub struct Worker<'a, B> {
@@ -51,6 +109,7 @@ pub struct Worker<'a, B> {
     backend: B,
     staging: Region<'a>,
     kept: Result,
+    moments: HashMap<u64, Instant>,
 }
 
 #[derive(Debug)]
@@ -59,18 +118,22 @@ enum Descriptors<'a> {
     Forwarded(Forwarded),
 }
 
-impl<'a, B: Backend + Device> Worker<'a, B> {
-    /// For a client that answers descriptor calls itself, with its table of contents.
+impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
+    /// For a client that answers descriptor calls itself, with its table of contents, until it says that it forwards
+    /// them.
     #[must_use]
     pub fn new(contents: Region<'a>, backend: B) -> Self {
-        Self { descriptors: Descriptors::Reused(Seen::new(contents)), backend, staging: &[], kept: Ok(()) }
+        Self::with(Descriptors::Reused(Seen::new(contents)), backend)
     }
 
-    /// For one that forwards them, of a program of this version.
+    /// For one that forwards them from the beginning, of a program of this version.
     #[must_use]
     pub fn forwarded(version: Version, backend: B) -> Self {
-        let descriptors = Descriptors::Forwarded(Forwarded::new(version));
-        Self { descriptors, backend, staging: &[], kept: Ok(()) }
+        Self::with(Descriptors::Forwarded(Forwarded::new(version)), backend)
+    }
+
+    fn with(descriptors: Descriptors<'a>, backend: B) -> Self {
+        Self { descriptors, backend, staging: &[], kept: Ok(()), moments: HashMap::new() }
     }
 
     /// With this memory for what is copied to and from the device.
@@ -100,12 +163,64 @@ impl<'a, B: Backend + Device> Worker<'a, B> {
             (FREE, [address]) if self.backend.free(*address) => Ok(()),
             (FREE, [_]) => Err(Status::BadParam),
             (COPY_IN | COPY_OUT, [address, len]) => self.copy(head.function, *address, *len)?,
+            (COPY, &[to, to_pitch, from, from_pitch, width, count]) => {
+                let [to, from] = [(to, to_pitch), (from, from_pitch)].map(rows);
+                self.unless_failed(head, |backend| backend.copy(to, from, width, count))
+            }
+            (FILL, &[to, pitch, width, count, value, size @ 1..=8]) => {
+                let value = &value.to_le_bytes()[..size as usize];
+                self.unless_failed(head, |backend| backend.fill(rows((to, pitch)), width, count, value))
+            }
+            (INFO, []) => {
+                let (free, total) = self.backend.info();
+                answer.extend([free, total]);
+                Ok(())
+            }
+            (MARK, [moment]) if self.moments.len() < MAX_MOMENTS || self.moments.contains_key(moment) => {
+                self.moments.insert(*moment, Instant::now());
+                Ok(())
+            }
+            (ELAPSED, [from, to]) => self.elapsed(*from, *to).map(|elapsed| answer.push(elapsed)),
+            (FORGET, [moment]) => {
+                self.moments.remove(moment);
+                Ok(())
+            }
+            (SEED, [address, len, seed]) => self.backend.seed(*address, *len, *seed),
+            (FORWARD, [version]) => self.forward(*version)?,
+            (cublas::table::FIRST.., _) => self.blas(head, arguments, answer)?,
             (number, _) => {
                 self.call(Function::from_number(number).ok_or(Malformed)?, head, arguments, answer)?
             }
         };
         answer[0] = Status::to_wire(result);
         Ok(())
+    }
+
+    /// What comes after an error is not done.
+    fn unless_failed(&mut self, head: Head, compute: impl FnOnce(&mut B) -> Result) -> Result {
+        if self.kept.is_err() {
+            return self.kept;
+        }
+        let result = compute(&mut self.backend);
+        self.keep(head, result)
+    }
+
+    /// Less than nothing, in two's complement, where they come the other way round.
+    fn elapsed(&self, from: u64, to: u64) -> Result<u64> {
+        self.kept?;
+        let [from, to] = [from, to].map(|moment| self.moments.get(&moment).ok_or(Status::BadParam));
+        let (from, to) = (*from?, *to?);
+        let between = |from: Instant, to: Instant| to.saturating_duration_since(from).as_nanos() as u64;
+        Ok(between(from, to).wrapping_sub(between(to, from)))
+    }
+
+    /// A program that is of both versions has the descriptors of the one that it used first.
+    fn forward(&mut self, version: u64) -> std::result::Result<Result, Malformed> {
+        let version = Version::ALL.into_iter().find(|known| *known as u64 == version).ok_or(Malformed)?;
+        if matches!(self.descriptors, Descriptors::Reused(_)) {
+            self.descriptors = Descriptors::Forwarded(Forwarded::new(version));
+        }
+        Ok(Ok(()))
     }
 
     fn call(
@@ -118,9 +233,29 @@ impl<'a, B: Backend + Device> Worker<'a, B> {
         if !function.signature().class.computes() {
             return self.descriptor(function, arguments, answer);
         }
-        let result = self.compute(function, arguments)?;
+        let result = self.compute(function, arguments, answer)?;
+        Ok(self.keep(head, result))
+    }
+
+    fn blas(
+        &mut self,
+        head: Head,
+        arguments: &[u64],
+        answer: &mut Words,
+    ) -> std::result::Result<Result, Malformed> {
+        let function = cublas::table::Function::from_number(head.function).ok_or(Malformed)?;
+        if self.kept.is_err() {
+            return Ok(self.kept);
+        }
+        let result = blas::compute(function, arguments, &mut self.backend)?;
+        answer.extend(result.ok().flatten().map(|number| u64::from(number.to_bits())));
+        Ok(self.keep(head, result.map(|_| ())))
+    }
+
+    /// An error that nobody waits for is kept.
+    fn keep(&mut self, head: Head, result: Result) -> Result {
         self.kept = if head.place.is_none() { result } else { self.kept };
-        Ok(result)
+        result
     }
 
     fn copy(&mut self, way: u16, address: u64, len: u64) -> std::result::Result<Result, Malformed> {
@@ -140,13 +275,19 @@ impl<'a, B: Backend + Device> Worker<'a, B> {
         Ok(Ok(()))
     }
 
-    fn compute(&mut self, function: Function, arguments: &[u64]) -> std::result::Result<Result, Malformed> {
+    fn compute(
+        &mut self,
+        function: Function,
+        arguments: &[u64],
+        answer: &mut Words,
+    ) -> std::result::Result<Result, Malformed> {
         if self.kept.is_err() {
             return Ok(self.kept);
         }
+        let backend = &mut self.backend;
         match &mut self.descriptors {
-            Descriptors::Reused(seen) => compute(function, arguments, seen, &mut self.backend),
-            Descriptors::Forwarded(forwarded) => compute(function, arguments, forwarded, &mut self.backend),
+            Descriptors::Reused(seen) => compute(function, arguments, seen, backend, answer),
+            Descriptors::Forwarded(forwarded) => compute(function, arguments, forwarded, backend, answer),
         }
     }
 

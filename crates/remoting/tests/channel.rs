@@ -14,6 +14,7 @@ use conformance::{Answer, Call};
 use tempfile::TempDir;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, serve};
+use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::Tensor;
@@ -74,6 +75,8 @@ impl Drop for Process {
 struct Hanging;
 
 impl Device for Hanging {}
+
+impl Blas for Hanging {}
 
 impl Backend for Hanging {
     fn cudnnAddTensor(
@@ -194,6 +197,13 @@ fn a_worker_whose_client_is_killed_ends() {
     client.kill().unwrap();
     client.wait().unwrap();
     assert!(worker.child.wait().unwrap().success());
+}
+
+/// Until the time for it is up, which is seconds.
+#[test]
+fn a_client_that_says_nothing_is_not_waited_for() {
+    let (_ours, theirs) = UnixStream::pair().unwrap();
+    assert_eq!(Channel::accept(theirs, 0..0).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Asks the real cuDNN 8.9.7 and 9.1.0, from PyPI, and the rules a million random calls each, and compares the answers;
-# then the same with a rule that is wrong, which must be found out. No GPU is needed. Wants python3 with pip, 4 GB of
-# disk in target/, and NVIDIA's terms, under which the libraries come, to be agreeable to you: they are not kept elsewhere.
+# the same with the facades in place of the rules; and with a rule that is wrong, which must be found out. No GPU is
+# needed. Wants python3 with pip, 4 GB of disk in target/, and NVIDIA's terms, under which the libraries come, to be
+# agreeable to you: they are not kept elsewhere.
 set -eu
 cd "$(dirname "$0")/../../.."
 calls=${1:-1000000}
@@ -17,6 +18,10 @@ fetch() {
 	touch "$directory/fetched"
 }
 
+through_c() {
+	target/debug/examples/facade_conformance "target/cudnn/$1/nvidia/cudnn/lib/libcudnn.so.$2" "$calls" "$seed"
+}
+
 compare() {
 	target/debug/examples/conformance "target/cudnn/$1/nvidia/cudnn/lib/libcudnn.so.$2" "$calls" "$seed" "$3"
 }
@@ -24,9 +29,11 @@ compare() {
 fetch 8.9.7.29
 fetch 9.1.0.70
 echo "seed $seed"
-cargo build --locked --quiet -p vgpu-remoting --example conformance
+cargo build --locked --quiet -p vgpu-remoting --example conformance -p vgpu-client --example facade_conformance
 compare 8.9.7.29 8 compare
 compare 9.1.0.70 9 compare
+through_c 8.9.7.29 8
+through_c 9.1.0.70 9
 if compare 8.9.7.29 8 wrong >/dev/null 2>&1; then
 	echo "a wrong rule was not found out" >&2
 	exit 1

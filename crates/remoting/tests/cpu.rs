@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::cpu::Cpu;
+use vgpu_remoting::cublas::backend::Blas;
+use vgpu_remoting::cublas::{Factor, Outcome, State};
 use vgpu_remoting::cudnn::activation::{self, Activation};
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
@@ -16,8 +18,8 @@ use vgpu_remoting::cudnn::pooling::{self, Pooling};
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::descriptor::Content;
-use vgpu_remoting::memory::Memory;
-use vgpu_remoting::reuse::Reuse;
+use vgpu_remoting::memory::{Budget, Memory, Rows};
+use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::worker::Worker;
 
@@ -66,14 +68,15 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        Self { cpu: Cpu::new(Memory::new(BASE..BASE + (1 << 16))) }
+        let memory = Memory::new(BASE..BASE + (1 << 16), &Budget::new(1 << 16));
+        Self { cpu: Cpu::new(memory.unwrap()) }
     }
 
     fn put(&mut self, numbers: &[f32]) -> u64 {
         let memory = self.cpu.memory();
         let address = memory.allocate(4 * numbers.len() as u64).unwrap();
         let range = memory.range(address, numbers.len()).unwrap();
-        memory.numbers()[range].copy_from_slice(numbers);
+        memory.numbers_mut()[range].copy_from_slice(numbers);
         address
     }
 
@@ -146,6 +149,136 @@ fn the_other_layers_and_their_gradients() {
 }
 
 #[test]
+fn products_and_sums() {
+    let mut desk = Desk::new();
+    let (state, one, zero) = (State::default(), Factor::Host(1.0), Factor::Host(0.0));
+    let (r, u) = (Read, Update);
+    let (a, b, c) = (desk.put(&COUNT[..6]), desk.put(&COUNT[..6]), desk.put(&[9.0; 4]));
+    desk.cpu.cublasSgemm_v2(state, 0, 0, 2, 2, 3, one, r(a), 2, r(b), 3, zero, u(c), 2).unwrap();
+    assert_eq!(desk.read(c, 4), [10.0, 13.0, 28.0, 40.0]);
+    // Factors that are on the device when it comes to them.
+    let two = desk.put(&[2.0]);
+    let (alpha, beta) = (Factor::Device(two), Factor::Device(two));
+    desk.cpu
+        .cublasGemmEx(state, 1, 1, 2, 2, 3, alpha, r(a), 0, 3, r(b), 0, 2, beta, u(c), 0, 2, 68, -1)
+        .unwrap();
+    assert_eq!(desk.read(c, 4), [40.0, 82.0, 82.0, 160.0]);
+    let (x, y) = (desk.put(&[1.0, 2.0, 3.0]), desk.put(&[1.0; 3]));
+    desk.cpu.cublasSgemv_v2(state, 0, 2, 3, one, r(a), 2, r(x), 1, one, u(y), 2).unwrap();
+    assert_eq!(desk.read(y, 3), [17.0, 1.0, 23.0]);
+    desk.cpu.cublasSaxpy_v2(state, 3, alpha, r(x), -1, u(y), 1).unwrap();
+    assert_eq!(desk.read(y, 3), [23.0, 5.0, 25.0]);
+    desk.cpu.cublasSscal_v2(state, 2, alpha, u(y), 2).unwrap();
+    desk.cpu.cublasScopy_v2(state, 2, r(y), 2, Write(x), 1).unwrap();
+    assert_eq!((desk.read(y, 3), desk.read(x, 3)), (vec![46.0, 5.0, 50.0], vec![46.0, 50.0, 3.0]));
+    let dot = |desk: &mut Desk, to| desk.cpu.cublasSdot_v2(state, 3, r(x), 1, r(y), 1, to);
+    assert_eq!(dot(&mut desk, Outcome::Host), Ok(Some(2516.0)));
+    assert_eq!(dot(&mut desk, Outcome::Device(c)), Ok(None));
+    let three_four = desk.put(&[3.0, 0.0, 4.0]);
+    assert_eq!(desk.cpu.cublasSnrm2_v2(state, 2, r(three_four), 2, Outcome::Host), Ok(Some(5.0)));
+    assert_eq!(desk.read(c, 1), [2516.0]);
+    let beyond = desk.cpu.cublasSdot_v2(state, 1 << 20, r(x), 1, r(y), 1, Outcome::Host);
+    assert_eq!(beyond, Err(Status::ExecutionFailed));
+    assert_eq!(dot(&mut desk, Outcome::Device(1)), Err(Status::ExecutionFailed));
+}
+
+#[test]
+fn what_cublas_is_asked_is_answered_here_or_sent() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let (handle, one) = (session.cublasCreate_v2().unwrap(), Factor::Host(1.0));
+    let [x, y] = [0, 1].map(|_| session.allocate(64).unwrap());
+    session.copy_in(x, &2.0_f32.to_le_bytes()).unwrap();
+    let before = session.client().sent().records;
+    session.cublasSetStream_v2(handle, 7).unwrap();
+    assert_eq!(session.cublasGetStream_v2(handle), Ok(7));
+    let axpy = |handle, n| session.cublasSaxpy_v2(handle, n, one, Read(x), 1, Update(y), 1);
+    assert_eq!(axpy(handle + 1, 1), Err(Status::NotInitialized));
+    let gemv =
+        |lda| session.cublasSgemv_v2(handle, 0, 2, 1, one, Read(x), lda, Read(x), 1, one, Update(y), 1);
+    assert_eq!(gemv(1), Err(Status::BadParam));
+    assert_eq!(session.client().sent().records, before, "all of that was answered here");
+    assert_eq!(axpy(handle, 1), Ok(None));
+    assert_eq!(session.cublasSdot_v2(handle, 1, Read(x), 1, Read(y), 1, Outcome::Host), Ok(Some(4.0)));
+    assert_eq!(session.client().sent().records, before + 2);
+    // What nobody waits for is said later.
+    assert_eq!(axpy(handle, 1 << 20), Ok(None));
+    assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
+    session.cublasDestroy_v2(handle).unwrap();
+    assert_eq!(session.cublasGetStream_v2(handle), Err(Status::NotInitialized));
+}
+
+#[test]
+fn dropout_begins_where_it_was_seeded_and_goes_back_the_same_way() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let t = &mut session.enter();
+    let (d, x) = (
+        session.cudnnCreateDropoutDescriptor(t, V).unwrap(),
+        session.cudnnCreateTensorDescriptor(t, V).unwrap(),
+    );
+    session.cudnnSetTensor4dDescriptor(t, V, x, 0, 0, 1, 1, 10, 10).unwrap();
+    let (size,) = session.cudnnDropoutGetStatesSize(t, V, H).results.unwrap();
+    let (reserve_size,) = session.cudnnDropoutGetReserveSpaceSize(t, V, x).results.unwrap();
+    assert_eq!(reserve_size, 16, "a bit for each, in words");
+    let [states, reserve, data, out, back] =
+        [size, reserve_size, 400, 400, 400].map(|size| session.allocate(size).unwrap());
+    session.copy_in(data, &1.0_f32.to_le_bytes().repeat(100)).unwrap();
+    let seed = |t: &mut Thread, size| session.cudnnSetDropoutDescriptor(t, V, d, H, 0.5, states, size, 7);
+    assert_eq!(seed(t, size - 1), Err(Status::InvalidValue));
+    let read = |from| {
+        let mut bytes = [0; 400];
+        session.copy_out(&mut bytes, from).unwrap();
+        bytes
+    };
+    let forward = |t: &mut Thread| {
+        session
+            .cudnnDropoutForward(t, V, H, d, x, Read(data), x, Write(out), Write(reserve), reserve_size)
+            .unwrap();
+        read(out)
+    };
+    seed(t, size).unwrap();
+    let (first, second) = (forward(t), forward(t));
+    seed(t, size).unwrap();
+    assert!(first == forward(t) && first != second && second == forward(t));
+    let zeros = |bytes: &[u8]| bytes.chunks(4).filter(|number| **number == [0; 4]).count();
+    let twos = second.chunks(4).filter(|number| **number == 2.0_f32.to_le_bytes()).count();
+    assert!(zeros(&second) + twos == 100 && (30..70).contains(&twos), "{twos}");
+    session
+        .cudnnDropoutBackward(t, V, H, d, x, Read(data), x, Write(back), Read(reserve), reserve_size)
+        .unwrap();
+    assert_eq!(read(back), second);
+    let short = session.cudnnDropoutForward(t, V, H, d, x, Read(data), x, Write(out), Write(reserve), 15);
+    assert_eq!(short, Err(Status::BadParam));
+}
+
+#[test]
+fn how_to_convolve_is_asked_once() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let t = &mut session.enter();
+    let [x, y] = [0, 1].map(|_| session.cudnnCreateTensorDescriptor(t, V).unwrap());
+    let w = session.cudnnCreateFilterDescriptor(t, V).unwrap();
+    let conv = session.cudnnCreateConvolutionDescriptor(t, V).unwrap();
+    session.cudnnSetFilter4dDescriptor(t, V, w, 0, 0, 2, 1, 3, 3).unwrap();
+    session.cudnnSetConvolution2dDescriptor(t, V, conv, 0, 0, 1, 1, 1, 1, 1, 0).unwrap();
+    let mut ask = |n: i32, out: i32, requested: i32| {
+        session.cudnnSetTensor4dDescriptor(t, V, x, 0, 0, n, 1, 8, 8).unwrap();
+        session.cudnnSetTensor4dDescriptor(t, V, y, 0, 0, n, 2, out, out).unwrap();
+        let size = session.cudnnGetConvolutionForwardWorkspaceSize(t, V, H, x, w, conv, y, 0);
+        let found = session.cudnnFindConvolutionForwardAlgorithm(t, V, H, x, w, conv, y, requested);
+        (size.status, found.status, found.results.map(|(returned, all)| (returned, all[0].status)))
+    };
+    assert_eq!(ask(4, 6, 3), (Ok(()), Ok(()), Some((1, 0))));
+    let sent = session.client().sent();
+    for _ in 0..10 {
+        assert_eq!(ask(4, 6, 3).0, Ok(()));
+    }
+    assert_eq!(session.client().sent(), sent);
+    let wrong = Err(Status::BadParam);
+    assert_eq!(ask(4, 7, 3), (wrong, wrong, None));
+    assert_eq!(ask(4, 6, 0), (Ok(()), wrong, None));
+    assert_eq!(session.synchronise(), Ok(()));
+}
+
+#[test]
 fn memory_that_is_not_the_clients_is_not_touched() {
     let mut desk = Desk::new();
     let t = tensor([1, 1, 1, 200]);
@@ -180,12 +313,8 @@ fn session(mode: Mode, bytes: u64) -> Session<'static> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     std::thread::spawn(move || {
         let channel = Channel::accept(theirs, start..start + bytes).unwrap();
-        let cpu = Cpu::new(Memory::new(channel.device()));
-        let worker = match mode {
-            Mode::Reuse => Worker::new(channel.contents(), cpu),
-            _ => Worker::forwarded(V, cpu),
-        };
-        serve(&channel, &mut worker.staging(channel.staging()))
+        let cpu = Cpu::new(Memory::new(channel.device(), &Budget::new(bytes)).unwrap());
+        serve(&channel, &mut Worker::new(channel.contents(), cpu).staging(channel.staging()))
     });
     let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
     Session::new(mode, Reuse::new(64, channel.contents()), Client::new(channel))
@@ -219,6 +348,32 @@ fn device_memory_is_bounded_and_only_the_clients() {
     assert_eq!(session.free(address), Ok(()));
     assert_eq!(session.copy_in(address, &[1; 4]), Err(Status::ExecutionFailed), "freed");
     assert_eq!(session.synchronise(), Ok(()), "all of that was said to the client");
+}
+
+#[test]
+fn what_stays_on_the_device_is_not_waited_for() {
+    let session = session(Mode::Reuse, 1 << 16);
+    let [a, b] = [0, 1].map(|_| session.allocate(1024).unwrap());
+    assert_eq!(session.memory_info(), Ok(((1 << 16) - 2048, 1 << 16)));
+    let rows = |address, pitch| Rows { address, pitch };
+    session.mark(1).unwrap();
+    session.fill(rows(a, 0), 16, 1, 0x0403_0201, 4).unwrap();
+    session.copy(rows(b, 2), rows(a, 4), 2, 4).unwrap();
+    session.mark(2).unwrap();
+    let mut bytes = [0; 9];
+    session.copy_out(&mut bytes, b).unwrap();
+    assert_eq!(bytes, [1, 2, 1, 2, 1, 2, 1, 2, 0]);
+    let (there, back) = (session.elapsed(1, 2).unwrap(), session.elapsed(2, 1).unwrap());
+    assert!(there >= 0.0 && there == -back, "{there} {back}");
+    session.forget(1).unwrap();
+    assert_eq!(session.elapsed(1, 2), Err(Status::BadParam));
+    assert_eq!(session.fill(rows(a, 0), 9, 1, 0, 9), Err(Status::BadParam));
+    // What nobody waits for is said later, and what comes after it is not done.
+    session.copy(rows(b, 0), rows(a, 0), 1025, 1).unwrap();
+    session.fill(rows(b, 0), 8, 1, 9, 1).unwrap();
+    assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
+    session.copy_out(&mut bytes, b).unwrap();
+    assert_eq!(bytes, [1, 2, 1, 2, 1, 2, 1, 2, 0]);
 }
 
 #[test]

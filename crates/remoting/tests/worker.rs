@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::contents::{self, Contents, Sort};
+use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
 use vgpu_remoting::cudnn::filter::{self, Filter};
@@ -29,6 +30,8 @@ fn sent(function: u16) -> Head {
 struct Diary(Vec<String>);
 
 impl Device for &mut Diary {}
+
+impl Blas for &mut Diary {}
 
 impl Backend for &mut Diary {
     fn cudnnAddTensor(
@@ -236,6 +239,8 @@ fn records_of_a_client_that_does_not_keep_to_the_rules_are_malformed() {
 struct Nothing;
 
 impl Device for Nothing {}
+
+impl Blas for Nothing {}
 
 impl Backend for Nothing {}
 

@@ -25,6 +25,8 @@ const PLACE: &str = "/usr/local/nvidia";
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     version: u32,
+    /// Why a container that starts as its bundle says would get none of it, a line each.
+    warnings: Vec<String>,
     request: RequestReport,
     driver: String,
     capabilities: Vec<&'static str>,
@@ -36,7 +38,7 @@ pub(super) struct Report {
     sockets: Vec<SocketReport>,
     /// What `/proc/driver/nvidia` tells of: GPUs and MIG devices.
     proc: BTreeSet<String>,
-    /// What is not there and not needed, a line each.
+    /// What is optional and not there, or passed over, a line each.
     missing: Vec<String>,
     /// What the container's user cannot open, a line each.
     out_of_reach: Vec<String>,
@@ -134,6 +136,7 @@ impl Report {
         let closed = if pool.policy.allow_other_access { &[] } else { plan.others.as_slice() };
         Self {
             version: 1,
+            warnings: asker.doubts.clone(),
             request: RequestReport {
                 source,
                 count: request.count.get(),
@@ -207,18 +210,24 @@ impl Report {
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let files = format!("files of driver {} for {}", self.driver, self.capabilities.join(","));
         let closed = "closed to it, and not in its /proc/driver/nvidia: other GPUs and MIG devices";
+        self.warnings.iter().try_for_each(|line| writeln!(out, "warning: {line}"))?;
         section(out, &self.request.to_string(), self.vgpus.iter().map(VgpuReport::row))?;
         section(out, "device nodes", self.nodes.iter().map(NodeReport::row))?;
         section(out, &files, self.files.iter().map(FileReport::row))?;
         section(out, "sockets of its daemons", self.sockets.iter().map(SocketReport::row))?;
         section(out, closed, self.closed.iter().map(NodeReport::row))?;
-        section(out, "not there, and not needed", self.missing.iter().map(|line| [line.clone()]))?;
+        section(out, "optional, missing", self.missing.iter().map(|line| [without_not_there(line)]))?;
         section(out, "out of its user's reach", self.out_of_reach.iter().map(|line| [line.clone()]))?;
         match &self.other_access {
             Some(what) => writeln!(out, "other GPUs, too, since allow_other_access = true: {what}"),
             None => Ok(()),
         }
     }
+}
+
+/// Most lines say what the title says already; others, why a file that is there is of no use.
+fn without_not_there(line: &str) -> String {
+    line.strip_suffix(" is not there").unwrap_or(line).to_owned()
 }
 
 impl VgpuReport {

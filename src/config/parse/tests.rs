@@ -171,7 +171,7 @@ vgpus = 4
     insta::assert_snapshot!(report, @r#"
     pool.toml:2:13: state_dir cannot be "run/vgpu"
         2 | state_dir = "run/vgpu"
-          |             ^^^^^^^^^^ it is the absolute path of a directory, like "/run/vgpu"
+          |             ^^^^^^^^^^ it is the absolute path of a directory, which begins with /
     pool.toml:3:1: unknown key "statedir"
         3 | statedir = "/run/vgpu"
           | ^^^^^^^^ the keys here are state_dir, driver_root, debug, request, driver, policy, type, gpu
@@ -314,18 +314,26 @@ fn each_value_has_its_rule() {
 #[test]
 fn what_is_allowed_has_what_is_given_by_default() {
     assert_eq!(
-        problems("[driver]\nallow = \"utility,graphics\"\n"),
-        [
-            "2:9 allow leaves out compute, which is in capabilities (\"utility,compute\"); add it, or set capabilities to less"
-        ]
-    );
-    assert_eq!(
         problems("[driver]\nallow = \"utility\"\ncapabilities = \"display\"\n"),
         [
             "2:9 allow leaves out graphics,display, which is in capabilities (\"graphics,display\"); add it, or set capabilities to less"
         ]
     );
     assert_eq!(problems("[driver]\nallow = \"utility\"\ncapabilities = \"utility\"\n"), [""; 0]);
+}
+
+#[test]
+fn what_is_not_allowed_is_not_given_by_default_either() {
+    let by_default = |allow: &str| parse(&format!("[driver]\nallow = \"{allow}\"\n")).unwrap().driver.default;
+    assert_eq!(by_default("utility,graphics").to_string(), "utility");
+    assert_eq!(by_default("video").to_string(), "compute");
+    assert_eq!(by_default("all").to_string(), "utility,compute");
+    assert_eq!(
+        problems("[driver]\nallow = \"graphics\"\n"),
+        [
+            "2:9 allow has nothing of utility,compute, which a container gets that names none; say in capabilities what it gets instead"
+        ]
+    );
 }
 
 #[test]
@@ -367,6 +375,9 @@ fn a_broken_line_hides_no_other_problem_and_makes_none_up() {
     let text =
         format!("[[type]\nname = \"small\"\nmemory = \"1GiB\"\ncompute = 1\n{gpu}[policy]\nplacement = 1\n");
     starts(&text, &["1:8 this is not TOML: ", "9:13 placement cannot be 1"]);
+    // Nor that a list whose table was torn begins twice.
+    let text = format!("[policy\nplacement = \"pack\"\n{SMALL}{}", SMALL.replace("small", "large"));
+    starts(&text, &["1:8 this is not TOML: "]);
     let text = format!("{SMALL}compute = 50\n[policy]\nplacement = 1\n");
     starts(&text, &["5:1 this key is there already; keep one of the two", "7:13 placement cannot be 1"]);
 }

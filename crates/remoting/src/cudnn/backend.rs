@@ -5,6 +5,7 @@
 //! makes no difference to it. So the same calls with reuse and without are the same calls of the backend.
 
 use super::activation::Activation;
+use super::algorithms::Performances;
 use super::convolution::Convolution;
 use super::dropout::Dropout;
 use super::filter::Filter;
@@ -17,7 +18,7 @@ use crate::api::{Handle, Read, Scalar, Update, Write};
 use crate::contents::{Id, Seen};
 use crate::cudnn_functions;
 use crate::descriptor::Content;
-use crate::wire::{Malformed, Reader, Value};
+use crate::wire::{Malformed, Reader, Value, Words};
 
 /// Where the contents are that a record's words stand for.
 pub trait Descriptors {
@@ -76,9 +77,9 @@ argument! {
     u64 = Value::read;
     Handle = |reader: &mut Reader<'_>| Handle(reader.word());
     Scalar = |reader: &mut Reader<'_>| Scalar(Value::read(reader));
-    Read = |reader: &mut Reader<'_>| Read(reader.word());
-    Write = |reader: &mut Reader<'_>| Write(reader.word());
-    Update = |reader: &mut Reader<'_>| Update(reader.word());
+    Read = Value::read;
+    Write = Value::read;
+    Update = Value::read;
 }
 
 macro_rules! backend {
@@ -88,10 +89,11 @@ macro_rules! backend {
         /// that it reads and writes is the client's: pointers and contents come from there.
         #[allow(non_snake_case, unused_variables, reason = "the names are the library's")]
         pub trait Backend {
-            $(method!($class $name($($argument: $type),*));)*
+            $(method!($class $name($($argument: $type),*) ($($($of),*)?));)*
         }
 
-        /// Has a compute done, of a record's function and words. What the backend says is the answer.
+        /// Has a compute done, of a record's function and words. What the backend says is the answer; the results of a
+        /// query are appended to `results`.
         ///
         /// # Errors
         /// `Malformed` where the words are none of that function, or it does not compute.
@@ -100,27 +102,30 @@ macro_rules! backend {
             arguments: &[u64],
             descriptors: &mut impl Descriptors,
             backend: &mut impl Backend,
+            results: &mut Words,
         ) -> std::result::Result<Result, Malformed> {
             let mut reader = Reader::new(arguments);
             match function {
-                $(Function::$name => done!($class $name reader descriptors backend ($($argument: $type),*)),)*
+                $(Function::$name => done!($class $name reader descriptors backend results ($($argument: $type),*)
+                    ($($($result),*)?)),)*
             }
         }
     };
 }
 
 macro_rules! method {
-    ($class:ident $name:ident ($($argument:ident: $type:ty),*)) => {
+    ($class:ident $name:ident ($($argument:ident: $type:ty),*) ($($of:ty),*)) => {
         method! { @ $class
             #[doc = concat!("`", stringify!($name), "`")]
             ///
             /// # Errors
             /// What the library says.
-            fn $name(&mut self, $($argument: $type),*) -> Result {
+            fn $name(&mut self, $($argument: $type),*) -> Result<($($of,)*)> {
                 Err(Status::NotSupported)
             }
         }
     };
+    (@ query $($method:tt)*) => { $($method)* };
     (@ forward $($method:tt)*) => { $($method)* };
     (@ backward $($method:tt)*) => { $($method)* };
     (@ compute $($method:tt)*) => { $($method)* };
@@ -131,11 +136,23 @@ macro_rules! done {
     (@ $name:ident $reader:ident $descriptors:ident $backend:ident ($($argument:ident: $type:ty),*)) => {{
         $(let $argument = <$type as Argument>::read(&mut $reader, $descriptors)?;)*
         $reader.finish()?;
-        Ok($backend.$name($($argument),*))
+        $backend.$name($($argument),*)
     }};
-    (forward $($rest:tt)*) => { done!(@ $($rest)*) };
-    (backward $($rest:tt)*) => { done!(@ $($rest)*) };
-    (compute $($rest:tt)*) => { done!(@ $($rest)*) };
+    (query $name:ident $reader:ident $descriptors:ident $backend:ident $results:ident ($($arguments:tt)*)
+        ($($result:ident),*)) => {
+        Ok(done!(@ $name $reader $descriptors $backend ($($arguments)*)).map(|($($result,)*)| {
+            $($result.put($results);)*
+        }))
+    };
+    (forward $name:ident $reader:ident $descriptors:ident $backend:ident $results:ident ($($arguments:tt)*) ()) => {
+        Ok(done!(@ $name $reader $descriptors $backend ($($arguments)*)))
+    };
+    (backward $name:ident $reader:ident $descriptors:ident $backend:ident $results:ident ($($arguments:tt)*) ()) => {
+        Ok(done!(@ $name $reader $descriptors $backend ($($arguments)*)))
+    };
+    (compute $name:ident $reader:ident $descriptors:ident $backend:ident $results:ident ($($arguments:tt)*) ()) => {
+        Ok(done!(@ $name $reader $descriptors $backend ($($arguments)*)))
+    };
     ($class:ident $($rest:tt)*) => { Err(Malformed) };
 }
 

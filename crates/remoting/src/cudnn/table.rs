@@ -1,6 +1,7 @@
 //! The table of cuDNN's functions, and its rows as data. Touches nothing.
 
 use super::activation::Activation;
+use super::algorithms::Performances;
 use super::convolution::Convolution;
 use super::dropout::Dropout;
 use super::filter::Filter;
@@ -64,7 +65,7 @@ macro_rules! cudnn_functions {
             get     cudnnGetConvolutionReorderType(conv: Convolution) -> (reorder: i32)
                         = convolution::get_reorder;
             get     cudnnGetConvolution2dForwardOutputDim(conv: Option<Convolution>, x: Option<Tensor>,
-                        w: Option<Filter>) -> (n: i32, c: i32, h: i32, w: i32) = convolution::output_2d;
+                        f: Option<Filter>) -> (n: i32, c: i32, h: i32, w: i32) = convolution::output_2d;
             get     cudnnGetConvolutionNdForwardOutputDim(conv: Convolution, x: Tensor, w: Filter, count: i32)
                         -> (dims: Ints) = convolution::output_nd;
             destroy cudnnDestroyConvolutionDescriptor(conv: Convolution);
@@ -96,11 +97,36 @@ macro_rules! cudnn_functions {
             destroy cudnnDestroyActivationDescriptor(a: Activation);
 
             create  cudnnCreateDropoutDescriptor() -> (d: Dropout);
+            seed    cudnnSetDropoutDescriptor(d: Dropout, handle: Handle, dropout: f32, states: u64, size: u64,
+                        seed: u64);
             set     cudnnRestoreDropoutDescriptor(d: Dropout, handle: Handle, dropout: f32, states: u64,
                         size: u64, seed: u64) = dropout::restore;
             get     cudnnGetDropoutDescriptor(d: Dropout, handle: Handle)
                         -> (dropout: f32, states: u64, seed: u64) = dropout::get;
             destroy cudnnDestroyDropoutDescriptor(d: Dropout);
+
+            query   cudnnGetConvolutionForwardAlgorithmMaxCount(handle: Handle) -> (count: i32);
+            query   cudnnGetConvolutionForwardAlgorithm_v7(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, requested: i32)
+                        -> (returned: i32, performances: Performances);
+            query   cudnnFindConvolutionForwardAlgorithm(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, requested: i32)
+                        -> (returned: i32, performances: Performances);
+            query   cudnnGetConvolutionForwardWorkspaceSize(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, algorithm: i32)
+                        -> (size: u64);
+            query   cudnnGetConvolutionBackwardDataAlgorithmMaxCount(handle: Handle) -> (count: i32);
+            query   cudnnGetConvolutionBackwardDataAlgorithm_v7(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: Tensor, requested: i32)
+                        -> (returned: i32, performances: Performances);
+            query   cudnnFindConvolutionBackwardDataAlgorithm(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: Tensor, requested: i32)
+                        -> (returned: i32, performances: Performances);
+            query   cudnnGetConvolutionBackwardDataWorkspaceSize(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: Tensor, algorithm: i32)
+                        -> (size: u64);
+            query   cudnnGetConvolutionBackwardFilterAlgorithmMaxCount(handle: Handle) -> (count: i32);
+            query   cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, requested: i32)
+                        -> (returned: i32, performances: Performances);
+            query   cudnnFindConvolutionBackwardFilterAlgorithm(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, requested: i32)
+                        -> (returned: i32, performances: Performances);
+            query   cudnnGetConvolutionBackwardFilterWorkspaceSize(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, algorithm: i32)
+                        -> (size: u64);
+            query   cudnnDropoutGetStatesSize(handle: Handle) -> (size: u64);
 
             forward  cudnnConvolutionForward(handle: Handle, alpha: Scalar, x: Tensor, x_data: Read, w: Filter,
                         w_data: Read, conv: Convolution, algorithm: i32, workspace: Write, workspace_size: u64,
@@ -172,11 +198,17 @@ macro_rules! class {
     (set) => {
         Class::Set
     };
+    (seed) => {
+        Class::Seed
+    };
     (get) => {
         Class::Get
     };
     (destroy) => {
         Class::Destroy
+    };
+    (query) => {
+        Class::Query
     };
     (forward) => {
         Class::Forward

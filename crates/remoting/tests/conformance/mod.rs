@@ -130,7 +130,7 @@ impl Calls {
         let function = loop {
             let function = self.pick(Function::ALL);
             match function.signature().class {
-                class if class.computes() => {}
+                class if class.sent() => {}
                 Class::Create => {}
                 // Rarely: else most calls would be on fresh ones.
                 Class::Destroy if !self.one_in(10) => {}
@@ -187,7 +187,13 @@ impl Calls {
                 }
                 Type::Ints => self.ints(parameter, count).put(&mut words),
                 Type::U64 => words.push(self.below(1 << 20) << 8),
-                Type::Scalar | Type::Read | Type::Write | Type::Update => {
+                Type::Scalar
+                | Type::Read
+                | Type::Write
+                | Type::Update
+                | Type::Factor
+                | Type::Outcome
+                | Type::Performances => {
                     unreachable!("of no descriptor call")
                 }
                 Type::F32 => self.pick(&[0.0_f32, 0.5, 1.0, 2.0, -1.0, f32::NAN]).put(&mut words),

@@ -68,7 +68,13 @@ impl Real {
                 }
                 // All 64 bits of the register, with the sign, as some compilers do it.
                 Type::I32 => integers.push(i64::from(i32::read(&mut reader)).cast_unsigned()),
-                Type::Scalar | Type::Read | Type::Write | Type::Update => {
+                Type::Scalar
+                | Type::Read
+                | Type::Write
+                | Type::Update
+                | Type::Factor
+                | Type::Outcome
+                | Type::Performances => {
                     unreachable!("of no descriptor call")
                 }
                 Type::U64 => integers.push(reader.word()),

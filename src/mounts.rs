@@ -19,8 +19,20 @@ struct Mount {
     /// Where, as the process sees it.
     at: PathBuf,
     shared: bool,
+    proc: bool,
     tmpfs: bool,
     writable_overlay: bool,
+}
+
+/// Where a path of procfs appears; its paths are relative to the root that was asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcPlace {
+    /// The mount.
+    pub mount: u64,
+    /// Where that is mounted.
+    pub at: PathBuf,
+    /// Where the path is.
+    pub path: PathBuf,
 }
 
 impl MountTable {
@@ -66,6 +78,29 @@ impl MountTable {
         self.find(id).is_none_or(|mount| mount.shared)
     }
 
+    /// Where a path of procfs appears beneath mount `root`: once for each procfs that is mounted there, or directory
+    /// of one that leads to the path.
+    pub fn of_proc(&self, path: &str, root: u64) -> Vec<ProcPlace> {
+        let Some(top) = self.find(root) else { return Vec::new() };
+        let there = self.0.iter().filter(|mount| mount.proc && self.is_beneath(mount, root));
+        let place = |mount: &Mount| {
+            let within = Path::new(path).strip_prefix(&mount.root).ok()?;
+            let at = mount.at.strip_prefix(&top.at).ok()?;
+            Some(ProcPlace { mount: mount.id, path: at.join(within), at: at.to_owned() })
+        };
+        there.filter_map(place).collect()
+    }
+
+    /// Was it there when the table was read?
+    pub fn knows(&self, id: u64) -> bool {
+        self.find(id).is_some()
+    }
+
+    /// Is mount `id` this other one, or mounted on it, or on what is?
+    pub fn is_on(&self, id: u64, other: u64) -> bool {
+        id == other || self.find(id).is_some_and(|mount| self.is_beneath(mount, other))
+    }
+
     /// Is mount `id` an overlay with a writable layer, as engines give each container one of its own?
     pub fn is_writable_overlay(&self, id: u64) -> bool {
         self.find(id).is_some_and(|mount| mount.writable_overlay)
@@ -98,8 +133,10 @@ fn parse_line(line: &str) -> Option<Mount> {
         (of_file_system.next()?, of_file_system.next()?, of_file_system.next()?);
     let is = |options: &str, word: &str| options.split(',').any(|option| option.starts_with(word));
     let writable = is(options, "rw") && is(its_options, "rw") && is(its_options, "upperdir=");
-    let (tmpfs, writable_overlay) = (kind == "tmpfs", kind == "overlay" && writable);
-    Some(Mount { id, parent, device, root, at, shared, tmpfs, writable_overlay })
+    // A directory bound out of an overlay, on a host whose own file system is one, is no layer of anybody's own.
+    let writable_overlay = kind == "overlay" && writable && root == Path::new("/");
+    let (proc, tmpfs) = (kind == "proc", kind == "tmpfs");
+    Some(Mount { id, parent, device, root, at, shared, proc, tmpfs, writable_overlay })
 }
 
 /// Space, tab, newline and backslash are written as three octal digits.
@@ -198,12 +235,35 @@ mod tests {
 3 0 0:50 / /c rw - overlay overlay ro,lowerdir=/l,upperdir=/u,workdir=/w
 4 0 0:50 / /d rw - overlay overlay rw,lowerdir=/l:/m
 5 0 0:50 / /e rw - fuse.fuse-overlayfs fuse-overlayfs rw,user_id=0
-6 0 254:0 / /f rw - ext4 /dev/upperdir=x rw";
+6 0 254:0 / /f rw - ext4 /dev/upperdir=x rw
+8 0 0:50 /b /g rw - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w";
         let table = MountTable::parse(table).unwrap();
         assert_eq!(
-            [1, 2, 3, 4, 5, 6, 7].map(|id| table.is_writable_overlay(id)),
-            [true, false, false, false, false, false, false]
+            [1, 2, 3, 4, 5, 6, 7, 8].map(|id| table.is_writable_overlay(id)),
+            [true, false, false, false, false, false, false, false]
         );
+    }
+
+    #[test]
+    fn where_procfs_shows_a_path() {
+        let table = "\
+1 0 254:0 / / rw - ext4 /dev/vda rw
+2 1 0:5 / /proc rw - proc proc rw
+3 1 254:0 /b/r /b/r rw - ext4 /dev/vda rw
+4 3 0:6 / /b/r/proc rw - proc proc rw
+5 3 0:5 / /b/r/host/proc rw - proc proc rw
+6 3 0:5 /driver /b/r/d rw - proc proc rw
+7 3 0:5 /driver/nvidia /b/r/n rw - proc proc rw
+8 3 0:5 /sys /b/r/s rw - proc proc rw
+9 4 0:7 / /b/r/proc/driver rw - tmpfs t rw";
+        let table = MountTable::parse(table).unwrap();
+        let shown: Vec<_> = table
+            .of_proc("/driver/nvidia", 3)
+            .into_iter()
+            .map(|place| format!("{} {}", place.path.display(), place.mount))
+            .collect();
+        assert_eq!(shown, ["proc/driver/nvidia 4", "host/proc/driver/nvidia 5", "d/nvidia 6", "n/ 7"]);
+        assert!(table.is_on(9, 4) && table.is_on(4, 4) && !table.is_on(4, 9) && !table.is_on(5, 4));
     }
 
     #[test]

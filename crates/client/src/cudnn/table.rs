@@ -1,0 +1,113 @@
+//! A C function for each row of cuDNN's table, and version.
+#![allow(
+    unsafe_code,
+    non_snake_case,
+    clippy::too_many_arguments,
+    reason = "names and signatures are the library's"
+)]
+
+use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
+use vgpu_remoting::cudnn::activation::Activation;
+use vgpu_remoting::cudnn::algorithms::Performances;
+use vgpu_remoting::cudnn::convolution::Convolution;
+use vgpu_remoting::cudnn::dropout::Dropout;
+use vgpu_remoting::cudnn::filter::Filter;
+use vgpu_remoting::cudnn::pooling::Pooling;
+use vgpu_remoting::cudnn::tensor::Tensor;
+use vgpu_remoting::cudnn::{Got, Version};
+use vgpu_remoting::cudnn_functions;
+use vgpu_remoting::descriptor::Ints;
+
+use super::answer;
+use crate::arguments::{Argument, Call, Outcome, all_there};
+use crate::process::{call, is_forked};
+
+macro_rules! functions {
+    ($($class:ident $name:ident ($($argument:ident: $type:ty),*) $(-> ($($result:ident: $of:ty),*))?
+        $(= $rule:path)?;)*) => {
+        mod v8 {
+            use super::*;
+            $(function! { V8 "vgpu_cudnn_8_" $class $name ($($argument: $type),*) ($($($result: $of),*)?) $($rule)? })*
+        }
+        mod v9 {
+            use super::*;
+            $(function! { V9 "vgpu_cudnn_9_" $class $name ($($argument: $type),*) ($($($result: $of),*)?) $($rule)? })*
+        }
+    };
+}
+
+macro_rules! function {
+    ($version:ident $prefix:literal create $name:ident () ($result:ident: $kind:ty)) => {
+        // SAFETY, of this name and those below: it is the function's alone.
+        #[unsafe(export_name = concat!($prefix, stringify!($name)))]
+        unsafe extern "C" fn $name($result: *mut usize) -> i32 {
+            answer(Version::$version, || call(|session, thread| {
+                all_there(&[!$result.is_null()])?;
+                let made = session.$name(thread, Version::$version)?;
+                // SAFETY: it is not NULL, so the program's own, of a pointer's size.
+                unsafe { $result.write_unaligned(made) };
+                Ok(())
+            }))
+        }
+    };
+    ($version:ident $prefix:literal destroy $name:ident ($argument:ident: $kind:ty) ()) => {
+        #[unsafe(export_name = concat!($prefix, stringify!($name)))]
+        extern "C" fn $name($argument: usize) -> i32 {
+            // A child has none of its own, and its parent's end with it.
+            if is_forked() {
+                return 0;
+            }
+            answer(Version::$version, || {
+                call(|session, thread| session.$name(thread, Version::$version, $argument))
+            })
+        }
+    };
+    ($version:ident $prefix:literal query $($row:tt)*) => {
+        function! { $version $prefix get $($row)* }
+    };
+    ($version:ident $prefix:literal get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*)
+        $($rule:path)?) => {
+        #[unsafe(export_name = concat!($prefix, stringify!($name)))]
+        unsafe extern "C" fn $name(
+            $($argument: <$type as Argument>::C,)* $($result: *mut <$of as Outcome>::C),*
+        ) -> i32 {
+            answer(Version::$version, || call(|session, thread| {
+                all_there(&[$(!$result.is_null()),*])?;
+                let mut call = Call::new(Version::$version);
+                // SAFETY: the arguments are what the C function's declaration says.
+                $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
+                let got: Got<($($of,)*)> = session.$name(thread, Version::$version $(, $argument)*);
+                let mut places = [$($result.cast::<()>()),*].into_iter().take(got.written);
+                if let Some(($($result,)*)) = got.results {
+                    $(if let Some(place) = places.next() {
+                        // SAFETY: it is the result's place of the C function's declaration, and not NULL.
+                        unsafe { <$of as Outcome>::write($result, place.cast()) };
+                    })*
+                }
+                got.status
+            }))
+        }
+    };
+    // A set, or a compute.
+    ($version:ident $prefix:literal $class:ident $name:ident ($($argument:ident: $type:ty),*) () $($rule:path)?) => {
+        #[unsafe(export_name = concat!($prefix, stringify!($name)))]
+        unsafe extern "C" fn $name($($argument: <$type as Argument>::C),*) -> i32 {
+            answer(Version::$version, || call(|session, thread| {
+                let mut call = Call::new(Version::$version);
+                note!($class session call $($argument: $type),*);
+                // SAFETY: the arguments are what the C function's declaration says.
+                $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
+                session.$name(thread, Version::$version $(, $argument)*)
+            }))
+        }
+    };
+}
+
+macro_rules! note {
+    (set $($rest:tt)*) => {};
+    ($compute:ident $session:ident $call:ident $($argument:ident: $type:ty),*) => {
+        $(<$type as Argument>::note($argument, $session, &mut $call);)*
+    };
+}
+
+cudnn_functions!(functions);

@@ -1,0 +1,105 @@
+//! What there is once in a process, and once in each of its threads.
+
+use std::cell::RefCell;
+use std::env;
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vgpu_remoting::channel::{Channel, Client};
+use vgpu_remoting::cudnn::{Result, Status};
+use vgpu_remoting::reuse::{Reuse, Thread};
+use vgpu_remoting::session::{Mode, Session};
+use vgpu_remoting::slots::MAX_SLOTS;
+
+use crate::{log, sys};
+
+/// Where a container's worker listens, without `VGPU_WORKER`.
+const SOCKET: &str = "/dev/vgpu/worker";
+
+static SESSION: OnceLock<Session<'static>> = OnceLock::new();
+
+/// Is this a child of a process that had begun?
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static THREAD: RefCell<Entered> = RefCell::new(Entered::new());
+}
+
+/// Makes a call of this process's, with what the thread keeps for itself.
+///
+/// # Errors
+/// The call's. `NotInitialized` in a child of a process that had begun: it may find its parent's locks held by threads
+/// that it does not have, and its worker is its parent's. So nothing of it is touched.
+#[inline]
+pub fn call(call: impl FnOnce(&Session<'static>, &mut Thread) -> Result) -> Result {
+    if is_forked() {
+        return Err(Status::NotInitialized);
+    }
+    let mut call = Some(call);
+    let mut make = |entered: &mut Entered| Some(call.take()?(entered.session, entered.thread.as_mut()?));
+    let made = THREAD.try_with(|entered| make(&mut *entered.try_borrow_mut().ok()?));
+    // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
+    made.ok().flatten().or_else(|| make(&mut Entered::new())).unwrap_or(Err(Status::InternalError))
+}
+
+/// Is this a child of a process that had begun?
+#[inline]
+pub fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+extern "C" fn forked_child() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+#[cold]
+fn begin() -> Session<'static> {
+    sys::in_forked_children(forked_child);
+    let mode = match env::var("VGPU_REUSE").as_deref() {
+        Ok("off") => Mode::Forward,
+        Ok("off,waiting") => Mode::ForwardAndWait,
+        _ => Mode::Reuse,
+    };
+    let channel: &Channel = Box::leak(Box::new(channel()));
+    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents()), Client::new(channel))
+}
+
+/// To the container's worker. Without one, descriptors are as they are, and what would be sent fails.
+fn channel() -> Channel {
+    let socket = env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into());
+    UnixStream::connect(&socket).and_then(Channel::connect).unwrap_or_else(|error| {
+        log(&format!("no worker at {socket:?}: {error}; nothing can be computed"));
+        nobodys().expect("memory for contents")
+    })
+}
+
+/// As to a worker that has died, and had no device memory.
+fn nobodys() -> io::Result<Channel> {
+    let (ours, theirs) = UnixStream::pair()?;
+    (&theirs).write_all(&[0; 16])?;
+    Channel::connect(ours)
+}
+
+/// What a thread keeps, until it ends.
+struct Entered {
+    session: &'static Session<'static>,
+    /// There until it is dropped.
+    thread: Option<Thread>,
+}
+
+impl Entered {
+    fn new() -> Self {
+        let session = SESSION.get_or_init(begin);
+        Self { session, thread: Some(session.enter()) }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take().filter(|_| !is_forked()) {
+            self.session.leave(thread);
+        }
+    }
+}

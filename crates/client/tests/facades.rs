@@ -1,0 +1,144 @@
+//! What stands in a container, as its programs meet it: C programs that find the libraries through the dynamic linker.
+
+mod common;
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{SONAMES, compiled, installed, said, symbols};
+
+/// Runs the C program `descriptors.c` to do `what`.
+fn descriptors(what: &str, environment: impl FnOnce(&mut Command, &Path)) -> Output {
+    let directory = installed();
+    let mut program = Command::new(compiled("descriptors.c", directory.path(), &[]));
+    environment(program.arg(what), directory.path());
+    program.output().unwrap()
+}
+
+/// With the libraries where programs look for them.
+fn in_path(program: &mut Command, directory: &Path) {
+    program.env("LD_LIBRARY_PATH", directory);
+}
+
+/// There is no worker: descriptors want none.
+fn done(output: &Output) {
+    let (out, err) = said(output);
+    assert_eq!(out, "done\n");
+    assert!(
+        err.lines().all(|line| line.starts_with("vgpu: no worker at ")) && err.lines().count() <= 1,
+        "{err}"
+    );
+}
+
+#[test]
+fn descriptors_of_both_versions_through_the_dynamic_linker() {
+    done(&descriptors("each", in_path));
+}
+
+#[test]
+fn two_libraries_in_one_process_share_one_client() {
+    done(&descriptors("both", in_path));
+}
+
+#[test]
+fn a_preloaded_library_answers_to_its_name_whatever_the_search_path() {
+    let preloaded = |program: &mut Command, directory: &Path| {
+        let libraries = ["libcudnn.so.8", "libcudnn.so.9"].map(|soname| directory.join(soname));
+        let [v8, v9] = libraries.map(|library| library.display().to_string());
+        program.env("LD_PRELOAD", format!("{v8}:{v9}"));
+    };
+    done(&descriptors("both", preloaded));
+}
+
+#[test]
+fn descriptors_cross_threads_and_their_room_comes_back() {
+    done(&descriptors("threads", in_path));
+}
+
+#[test]
+fn the_client_outlives_the_libraries_that_want_it() {
+    done(&descriptors("reopened", in_path));
+}
+
+#[test]
+fn a_forked_child_begins_nothing_and_breaks_nothing() {
+    done(&descriptors("forked", in_path));
+    done(&descriptors("forked-before", in_path));
+}
+
+#[test]
+fn what_is_not_served_says_so_and_is_named_once() {
+    let output = descriptors("unserved", in_path);
+    let (out, err) = said(&output);
+    assert_eq!(out, "done\n");
+    let lines: Vec<&str> = err.lines().collect();
+    assert_eq!(lines.len(), 3, "{err}");
+    assert!(lines[0].contains("libcudnn.so.8: cudnnCTCLoss"), "{err}");
+    assert!(lines[1].contains("libcudnn.so.9: cudnnCTCLoss"), "{err}");
+    assert!(lines[2].contains("libcudnn.so.9: cudnnCreateRNNDescriptor"), "{err}");
+}
+
+#[test]
+fn every_symbol_is_there_with_its_version() {
+    let directory = installed();
+    for soname in SONAMES {
+        let mut nm = Command::new("nm");
+        nm.args(["-D", "--defined-only"]).arg(directory.path().join(soname));
+        let (exported, _) = said(&nm.output().unwrap());
+        let version = if soname == "libcuda.so.1" { String::new() } else { format!("@@{soname}") };
+        let mut is: Vec<&str> =
+            exported.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
+        let mut wanted: Vec<String> =
+            symbols(soname).lines().map(|name| format!("{name}{version}")).collect();
+        is.sort_unstable();
+        wanted.sort_unstable();
+        assert!(wanted.len() > 200 && is == wanted, "{soname}");
+    }
+}
+
+#[test]
+fn a_program_that_was_linked_wants_the_version_and_finds_it() {
+    let directory = installed();
+    let program =
+        compiled("linked.c", directory.path(), &["libcudnn.so.9", "libcublas.so.12", "libcuda.so.1"]);
+    let (wants, _) = said(&Command::new("nm").arg("-D").arg(&program).output().unwrap());
+    assert!(wants.contains("cudnnCreateTensorDescriptor@libcudnn.so.9"), "{wants}");
+    // All symbols are looked for at once, as in programs that are linked so.
+    let output =
+        Command::new(program).env("LD_LIBRARY_PATH", directory.path()).env("LD_BIND_NOW", "1").output();
+    assert_eq!(said(&output.unwrap()).0, "0 15 801\n");
+}
+
+#[test]
+fn a_program_with_kernels_starts_and_is_told_that_they_are_not_launched() {
+    let directory = installed();
+    let libraries = ["libcudart.so.12", "libcublas.so.12", "libcuda.so.1"];
+    let mut program = Command::new(compiled("kernels.c", directory.path(), &libraries));
+    let (out, err) = said(&program.env("LD_LIBRARY_PATH", directory.path()).output().unwrap());
+    let wanted = "0: 2 1 1, 3 1 1, 4, 5\n\
+                  801 801 0 cudaErrorNotSupported\n\
+                  unrecognized error code 12040 8 1 CUBLAS_STATUS_NOT_SUPPORTED unknown status\n\
+                  0 CUDA_ERROR_NOT_SUPPORTED 1 nothing\n";
+    assert_eq!(out, wanted);
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.contains("libcudart.so.12: cudaLaunchKernel is not served"), "{err}");
+}
+
+/// Else no program could ever call it.
+#[test]
+fn each_function_of_the_client_has_its_name_in_a_facade() {
+    let directory = installed();
+    let mut nm = Command::new("nm");
+    nm.args(["-D", "--defined-only"]).arg(directory.path().join("libvgpu_client.so"));
+    let (exported, _) = said(&nm.output().unwrap());
+    let mut functions: Vec<&str> =
+        exported.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
+    for soname in SONAMES {
+        let prefix = format!("vgpu_{}_", soname[3..].replace(".so.", "_"));
+        let names = symbols(soname);
+        let names: HashSet<&str> = names.lines().chain(["unserved"]).collect();
+        functions.retain(|function| !function.strip_prefix(&prefix).is_some_and(|name| names.contains(name)));
+    }
+    assert_eq!(functions, [""; 0]);
+}

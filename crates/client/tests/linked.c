@@ -1,0 +1,12 @@
+/* A program that was linked to the libraries, by names and versions of the facades. */
+#include <stdio.h>
+
+int cudnnCreateTensorDescriptor(void **made);
+int cublasSgemmStridedBatched(void);
+int cuTexObjectCreate(void);
+
+int main(void) {
+    void *made;
+    printf("%d %d %d\n", cudnnCreateTensorDescriptor(&made), cublasSgemmStridedBatched(), cuTexObjectCreate());
+    return 0;
+}
