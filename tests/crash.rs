@@ -316,7 +316,7 @@ struct Point {
 /// Everything that can go wrong in a run with these calls.
 fn points(calls: &[Call]) -> Vec<Point> {
     let mut points = Vec::new();
-    for call in calls.iter().filter(|call| call.who != Who::Probe) {
+    for call in calls.iter().filter(|call| call.who != Who::Probe && call.can_be_hit(calls)) {
         let errors = errors(&call.name);
         let lasts = call.who == Who::Hook && LASTING.contains(&&*call.name);
         let lasting = errors.first().filter(|_| lasts).map(|errno| Fault::FailsFromThere(errno));

@@ -118,6 +118,12 @@ impl Call {
     pub fn is_alone(&self, calls: &[Call]) -> bool {
         self.who == Who::Hook || calls.iter().all(|call| call.who == self.who || call.name != self.name)
     }
+
+    /// Can [`hit`] reach it? Not what the child does before it enters the container, where others make such calls, too.
+    pub fn can_be_hit(&self, calls: &[Call]) -> bool {
+        let before = || count(&calls[..entered_container(calls)], Who::Child, &self.name);
+        self.is_alone(calls) || before() < self.nth
+    }
 }
 
 /// The options of strace with which a call meets a fault.
@@ -152,9 +158,7 @@ pub fn hit(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, f
 /// The same for a call of the child that comes after it has entered the container.
 fn hit_child(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call, fault: Fault) -> Hit {
     let (hook, child) = stopped_at(host, stage, state, "setns", 1);
-    let entered =
-        calls.iter().position(|call| call.who == Who::Child && call.name == "setns").expect("setns");
-    let before = count(&calls[..=entered], Who::Child, &call.name);
+    let before = count(&calls[..entered_container(calls)], Who::Child, &call.name);
     assert!(before < call.nth, "{call:?} comes before the child has entered the container");
     let log = new_log(host);
     let (log_str, pid) = (log.to_str().expect("UTF-8"), child.to_string());
@@ -167,6 +171,12 @@ fn hit_child(host: &Host, stage: &str, state: &str, calls: &[Call], call: &Call,
     let output = hook.wait();
     strace.wait();
     Hit { code: output.code, stderr: output.stderr, reached: was_hit(&log) }
+}
+
+/// How many of the calls are made until the child has entered the container.
+fn entered_container(calls: &[Call]) -> usize {
+    let setns = calls.iter().position(|call| call.who == Who::Child && call.name == "setns");
+    setns.expect("setns") + 1
 }
 
 /// Starts a hook and lets the process that first makes the call `name` for the `nth` time stop after it, traced by
