@@ -276,6 +276,14 @@ fn r19_what_is_no_cache_is_left_alone() {
     });
     let what = "a directory in the place of the drop-in";
     outside.attack(&container.build(), what).assert_refused("00-vgpu.conf: Is a directory", what);
+    let odd = ["", "-1", "0", "1", "4294967295", "x"].map(|end| format!("etc/.ld.so.cache.vgpu.{end}"));
+    let furnish = |root: &Path| {
+        furnish(&host, root, DEBIAN);
+        odd.iter().for_each(|name| fs::write(root.join(name), "").expect("a file"));
+    };
+    let container = attacked(&host, Runtime::Runc).overlay().furnish(furnish).build();
+    assert_eq!(outside.attack(&container, "names that no dead process has"), Outcome::Started);
+    assert!(odd.iter().all(|name| host.view().path(container.root()).join(name).exists()));
     let cache = |root: &Path| fs::write(root.join(CACHE), "").expect("a cache");
     for (source, at, says) in [
         ("vgpu", "/etc", "/etc is mounted from the host"),

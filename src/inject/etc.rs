@@ -184,13 +184,18 @@ fn remove_left(dir: &OwnedFd, before: &[u8]) {
     let mut entries = RawDir::new(list, buffer.spare_capacity_mut());
     for _ in 0..MOST_NAMES {
         let Some(Ok(entry)) = entries.next() else { return };
-        let pid = entry.file_name().to_bytes().strip_prefix(before);
-        let pid = pid.and_then(|pid| str::from_utf8(pid).ok()?.parse().ok()).and_then(Pid::from_raw);
+        let pid = entry.file_name().to_bytes().strip_prefix(before).and_then(pid);
         let is_left = |pid: Pid| pid == getpid() || test_kill_process(pid) == Err(Errno::SRCH);
         if pid.is_some_and(is_left) {
             let _ = unlinkat(dir, entry.file_name(), AtFlags::empty());
         }
     }
+}
+
+/// Whoever makes an image may write anything there.
+fn pid(text: &[u8]) -> Option<Pid> {
+    let number: u32 = str::from_utf8(text).ok()?.parse().ok()?;
+    Pid::from_raw(number.try_into().ok()?)
 }
 
 /// Writes a file that is not there.
