@@ -1,6 +1,6 @@
-//! The runtime's C functions. Here those that want no GPU: its errors, and what the start-up code of programs with kernels
-//! of their own calls before `main`. Those get as far as they can without a kernel: launching one is not served, and the error
-//! is there for whoever asks for the last one. A description of an error is its name.
+//! The runtime's C functions. Here those that want no GPU: its errors, and what the start-up code of programs with
+//! kernels of their own calls before `main`. Those get as far as they can without a kernel: launching one is not
+//! served, and the error is there for whoever asks for the last one. A description of an error is its name.
 #![allow(unsafe_code, non_snake_case, reason = "C functions")]
 
 mod device;

@@ -1,5 +1,5 @@
-/* A program that multiplies, with factors and results of its own and on the device, and does it wrongly. Says what comes
- * of each call. */
+/* A program that multiplies, with factors and results of its own and on the device, and does it wrongly. Says what
+ * comes of each call. */
 #include <stddef.h>
 #include <stdio.h>
 

@@ -91,7 +91,7 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
     (out, entries)
 }
 
-/// What a C program says that has a worker with sixteen mebibytes to compute in.
+/// What a C program says whose worker has sixteen mebibytes of device memory.
 fn served(source: &str, libraries: &[&str]) -> String {
     const BASE: u64 = 0x2000_0000_0000;
     let directory = installed();

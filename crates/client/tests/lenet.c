@@ -243,9 +243,11 @@ static void convolve(int step, int layer, int backward) {
     handle x = tensor_of(step), y = tensor_of(step + 1), f = filter(layer), c = convolution(layer);
     data w = layers[layer].w, from = between[step], to = between[step + 1];
     if (backward) {
-        CALL(cudnnConvolutionBackwardFilter(dnn, &ONE, x, from.at, y, to.gradient, c, 1, NULL, 0, &ZERO, f, w.gradient));
+        CALL(cudnnConvolutionBackwardFilter(dnn, &ONE, x, from.at, y, to.gradient, c, 1, NULL, 0, &ZERO, f,
+                                            w.gradient));
         if (step)
-            CALL(cudnnConvolutionBackwardData(dnn, &ONE, f, w.at, y, to.gradient, c, 1, NULL, 0, &ZERO, x, from.gradient));
+            CALL(cudnnConvolutionBackwardData(dnn, &ONE, f, w.at, y, to.gradient, c, 1, NULL, 0, &ZERO, x,
+                                              from.gradient));
     } else {
         performance found;
         int count;
@@ -255,7 +257,8 @@ static void convolve(int step, int layer, int backward) {
         CALL(cudnnGetConvolutionForwardWorkspaceSize(dnn, x, f, c, y, found.algorithm, &bytes));
         if (bytes)
             CALL(cudaMalloc(&space, bytes));
-        CALL(cudnnConvolutionForward(dnn, &ONE, x, from.at, f, w.at, c, found.algorithm, space, bytes, &ZERO, y, to.at));
+        CALL(cudnnConvolutionForward(dnn, &ONE, x, from.at, f, w.at, c, found.algorithm, space, bytes, &ZERO, y,
+                                     to.at));
         if (bytes)
             CALL(cudaFree(space));
     }

@@ -1,5 +1,5 @@
-//! The runtime's streams and events. Order is total in a process, so that a stream is a number, to wait for one is to wait
-//! for all, and a stream need not be told to wait for an event.
+//! The runtime's streams and events. Order is total in a process, so that a stream is a number, to wait for one is to
+//! wait for all, and a stream need not be told to wait for an event.
 #![allow(unsafe_code, non_snake_case, reason = "C functions")]
 
 use std::ffi::{c_int, c_uint};
