@@ -1,35 +1,16 @@
-//! cuBLAS's C functions that want no GPU. A description of a status is its name.
-#![allow(unsafe_code, reason = "C functions")]
+//! cuBLAS's C functions, made from the rows of the table; and those that are no rows.
 
-use std::ffi::{CStr, c_char, c_int};
+mod names;
+mod table;
 
-use crate::{cuda, name_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-const NAMES: &[(i32, &CStr)] = &[
-    (0, c"CUBLAS_STATUS_SUCCESS"),
-    (1, c"CUBLAS_STATUS_NOT_INITIALIZED"),
-    (3, c"CUBLAS_STATUS_ALLOC_FAILED"),
-    (7, c"CUBLAS_STATUS_INVALID_VALUE"),
-    (8, c"CUBLAS_STATUS_ARCH_MISMATCH"),
-    (11, c"CUBLAS_STATUS_MAPPING_ERROR"),
-    (13, c"CUBLAS_STATUS_EXECUTION_FAILED"),
-    (14, c"CUBLAS_STATUS_INTERNAL_ERROR"),
-    (15, c"CUBLAS_STATUS_NOT_SUPPORTED"),
-    (16, c"CUBLAS_STATUS_LICENSE_ERROR"),
-];
+use vgpu_remoting::cublas::code;
+use vgpu_remoting::cudnn::{Result, Status};
 
-// SAFETY, of the names here: each is its function's alone.
-#[unsafe(no_mangle)]
-extern "C" fn vgpu_cublas_12_cublasGetStatusName(status: c_int) -> *const c_char {
-    name_of(NAMES, status).unwrap_or(c"unknown status").as_ptr()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn vgpu_cublas_12_cublasGetStatusString(status: c_int) -> *const c_char {
-    vgpu_cublas_12_cublasGetStatusName(status)
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn vgpu_cublas_12_cublasGetCudartVersion() -> usize {
-    cuda::VERSION as usize
+/// What C is told of a call. A panic, which would be an error of this crate's, becomes the library's own.
+#[inline]
+fn answer(call: impl FnOnce() -> Result) -> i32 {
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Status::InternalError));
+    result.map_or_else(code, |()| 0)
 }

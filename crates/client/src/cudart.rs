@@ -1,15 +1,21 @@
-//! The runtime's C functions that want no GPU: its errors, and what the start-up code of programs with kernels of their
-//! own calls before `main`. Those get as far as they can without a kernel: launching one is not served, and the error
-//! is there for whoever asks for the last one. A description of an error is its name.
+//! The runtime's C functions. Here those that want no GPU: its errors, and what the start-up code of programs with
+//! kernels of their own calls before `main`. Those get as far as they can without a kernel: launching one is not
+//! served, and the error is there for whoever asks for the last one. A description of an error is its name.
 #![allow(unsafe_code, non_snake_case, reason = "C functions")]
 
+mod device;
 mod memory;
 mod names;
+mod stream;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{cuda, name_of};
+use vgpu_remoting::cudnn::Status;
+use vgpu_remoting::session::Session;
+
+use crate::{cuda, name_of, process};
 
 /// `cudaErrorInvalidValue`
 const INVALID_VALUE: c_int = 1;
@@ -20,6 +26,48 @@ const MISSING_CONFIGURATION: c_int = 52;
 thread_local! {
     static LAST: Cell<c_int> = const { Cell::new(0) };
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+}
+
+/// `cudaError_t`, not of success.
+struct Error(c_int);
+
+/// `cudaErrorInvalidValue`
+const INVALID: Error = Error(INVALID_VALUE);
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        Self(match status {
+            Status::BadParam | Status::InvalidValue => INVALID_VALUE,
+            Status::AllocFailed => 2,
+            Status::NotInitialized => 3,
+            // `cudaErrorLaunchFailure`: also where the worker is gone, since then nothing works any more.
+            Status::ExecutionFailed => 719,
+            Status::NotSupported => 801,
+            Status::InternalError => 999,
+        })
+    }
+}
+
+/// What C is told of a call.
+fn answer(call: impl FnOnce(&Session<'static>) -> Result<(), Error>) -> c_int {
+    let result = catch_unwind(AssertUnwindSafe(|| process::call(|session, _| call(session))));
+    result.unwrap_or(Err(Status::InternalError.into())).map_or_else(|Error(error)| failed(error), |()| 0)
+}
+
+/// Writes a result to where the program wants it.
+///
+/// # Errors
+/// That this is NULL.
+///
+/// # Safety
+/// It is NULL, or the program's own, of the result's type.
+unsafe fn give<T>(to: *mut T, result: T) -> Result<(), Error> {
+    if to.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: as the caller says.
+    unsafe { to.write_unaligned(result) };
+    Ok(())
 }
 
 /// Remembers a call's status for whoever asks for the last error.

@@ -1,6 +1,7 @@
 //! cuDNN's C functions, of both versions, made from the rows of the table; and those that are no rows.
 
 mod about;
+mod handle;
 mod table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vgpu_remoting::channel::{Channel, Client};
-use vgpu_remoting::cudnn::{Result, Status};
+use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
@@ -33,15 +33,20 @@ thread_local! {
 /// The call's. `NotInitialized` in a child of a process that had begun: it may find its parent's locks held by threads
 /// that it does not have, and its worker is its parent's. So nothing of it is touched.
 #[inline]
-pub fn call(call: impl FnOnce(&Session<'static>, &mut Thread) -> Result) -> Result {
+pub fn call<E: From<Status>>(
+    call: impl FnOnce(&Session<'static>, &mut Thread) -> Result<(), E>,
+) -> Result<(), E> {
     if is_forked() {
-        return Err(Status::NotInitialized);
+        return Err(Status::NotInitialized.into());
     }
     let mut call = Some(call);
     let mut make = |entered: &mut Entered| Some(call.take()?(entered.session, entered.thread.as_mut()?));
     let made = THREAD.try_with(|entered| make(&mut *entered.try_borrow_mut().ok()?));
     // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
-    made.ok().flatten().or_else(|| make(&mut Entered::new())).unwrap_or(Err(Status::InternalError))
+    made.ok()
+        .flatten()
+        .or_else(|| make(&mut Entered::new()))
+        .unwrap_or_else(|| Err(Status::InternalError.into()))
 }
 
 /// Is this a child of a process that had begun?

@@ -91,9 +91,8 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
     (out, entries)
 }
 
-/// The program's memory is the worker's, and what is computed there is right.
-#[test]
-fn a_program_computes() {
+/// What a C program says whose worker has sixteen mebibytes of device memory.
+fn served(source: &str, libraries: &[&str]) -> String {
     const BASE: u64 = 0x2000_0000_0000;
     let directory = installed();
     let socket = directory.path().join("worker");
@@ -104,14 +103,44 @@ fn a_program_computes() {
         let cpu = Cpu::new(Memory::new(addresses, &Budget::new(1 << 24)).unwrap());
         serve(&channel, &mut Worker::new(channel.contents(), cpu).staging(channel.staging())).unwrap();
     });
-    let libraries = ["libcudart.so.12", "libcudnn.so.9"];
-    let mut program = Command::new(compiled("device.c", directory.path(), &libraries));
+    let mut program = Command::new(compiled(source, directory.path(), libraries));
     program.env("LD_LIBRARY_PATH", directory.path()).env("VGPU_WORKER", socket);
     let (out, err) = said(&program.output().unwrap());
     worker.join().unwrap();
     assert_eq!(err, "");
-    // Of what goes wrong: 1 is an invalid value, 2 no room, 719 an address that is not the program's, 801 not served.
-    assert_eq!(out, "0 0 0 1 0\n0 0 0 0 4 0 8 0 12\n1 1 1 801 719 2 0 1 0 0\n");
+    out
+}
+
+/// The program's memory is the worker's, and what is computed there is right.
+#[test]
+fn a_program_computes() {
+    let out = served("device.c", &["libcudart.so.12", "libcudnn.so.9"]);
+    // Of what goes wrong: 1 is an invalid value, 2 no room, 719 an address that is not the program's.
+    assert_eq!(out, "0 0 0 1 0\n0 0 0 0 4 0 8 0 12\n1 1 1 0 719 2 0 1 0 0\n");
+}
+
+#[test]
+fn factors_and_results_are_where_the_pointer_mode_says() {
+    let out = served("blas.c", &["libcudart.so.12", "libcublas.so.12"]);
+    // Of what goes wrong: 1 is a handle that is none, 7 an invalid value, 15 not supported.
+    let wanted = "7 0 0 0 1 0 0 = 20 28 28 40\n\
+                  0 0 = 11 5\n\
+                  0 0 1 0 0 = 11 14 20\n\
+                  7 7 7 7 7 7 15 0 1 1 1 \n";
+    assert_eq!(out, wanted);
+}
+
+#[test]
+fn streams_are_in_order_and_events_have_times() {
+    let out = served("runtime.c", &["libcudart.so.12", "libcudnn.so.9"]);
+    // Of what goes wrong: 1 is an invalid value, 101 no such device, 400 no such handle, 2000 a bad parameter.
+    let wanted = "0 0 1 0 0 101 1 \n\
+                  1 0 \n\
+                  0 0 1 0 0 0 0 0 ABCDxBC 0 ABCDEFG 1 1 1 400 0 \n\
+                  0 0 1 0 400 0 0 0 0 1 400 400 0 400 400 \n\
+                  2000 0 0 0 1 2000 0 0 2000 \n\
+                  0 0 0 400 400 400 \n";
+    assert_eq!(out, wanted);
 }
 
 #[test]

@@ -2,8 +2,9 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use tempfile::TempDir;
 
@@ -54,4 +55,42 @@ pub fn said(output: &Output) -> (String, String) {
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     assert!(output.status.success(), "{:?}\n{out}{err}", output.status);
     (out, err)
+}
+
+/// The program `vgpu-worker`, killed when dropped.
+pub struct Worker {
+    child: Child,
+    directory: TempDir,
+}
+
+impl Worker {
+    /// With so many bytes of device memory. The program is another package's, so that cargo has to be asked for it.
+    pub fn start(memory: u64) -> Self {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "-p", "vgpu-remoting", "--bin", "vgpu-worker"]);
+        cargo.args(if cfg!(debug_assertions) { &[][..] } else { &["--release"] });
+        assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        let deps = built("");
+        let directory = tempfile::tempdir().unwrap();
+        let mut worker = Command::new(deps.parent().unwrap().join("vgpu-worker"));
+        worker.args(["--memory", &memory.to_string(), "--socket"]).arg(directory.path().join("socket"));
+        let mut started = Self { child: worker.spawn().unwrap(), directory };
+        while UnixStream::connect(started.socket()).is_err() {
+            assert_eq!(started.child.try_wait().unwrap(), None, "it ended");
+            std::thread::yield_now();
+        }
+        started
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
