@@ -12,7 +12,6 @@ mod why;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -88,8 +87,8 @@ enum ConfigCommand {
     Check,
 }
 
-/// Runs the program on this process's arguments.
-pub fn main() -> ExitCode {
+/// Runs the program on this process's arguments; its exit code.
+pub fn main() -> u8 {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if arguments.iter().skip(1).eq(gpu::PROBE_ARGS.iter()) {
         return gpu::answer_probe();
@@ -111,22 +110,22 @@ fn printed(outcome: io::Result<()>) -> Result<()> {
     }
 }
 
-fn fail(error: &Error) -> ExitCode {
+fn fail(error: &Error) -> u8 {
     journal::say(error);
-    ExitCode::from(error.exit as u8)
+    error.exit as u8
 }
 
 /// Help and version were asked for, or nothing at all, or what was written is wrong.
-fn not_parsed(arguments: &[OsString], refused: &clap::Error) -> ExitCode {
+fn not_parsed(arguments: &[OsString], refused: &clap::Error) -> u8 {
     use clap::error::ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match refused.kind() {
         DisplayHelp | DisplayVersion => {
             let _ = refused.print();
-            ExitCode::SUCCESS
+            0
         }
         DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = refused.print();
-            ExitCode::from(Exit::Usage as u8)
+            Exit::Usage as u8
         }
         // Whoever set a hook up so may never see its stderr.
         _ if arguments.iter().any(|argument| argument == "hook") => {
@@ -189,7 +188,7 @@ fn run_config(pool_file: &Path, command: &ConfigCommand) -> Result<()> {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<ExitCode> {
+fn run(arguments: &Arguments) -> Result<u8> {
     let pool_file = &arguments.config;
     match &arguments.command {
         Command::Status { json } => status::run(pool_file, *json)?,
@@ -201,7 +200,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         Command::Config(command) => run_config(pool_file, command)?,
         Command::Hook { stage } => return Ok(hook::main(pool_file, stage)),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(0)
 }
 
 #[cfg(test)]

@@ -7,3 +7,4 @@ pub mod fds;
 pub mod mount;
 pub mod nvml;
 pub mod process;
+pub mod start;

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use crate::config::{self, DEFAULT_PATH, DEFAULT_STATE_DIR};
 use crate::error::{Error, Exit, OrExit, Result, quoted};
@@ -28,7 +27,7 @@ pub fn asked(arguments: &[OsString]) -> Option<(PathBuf, &str)> {
 }
 
 /// Serves one call. An error is one line on stderr, in the log and in syslog.
-pub fn main(pool_file: &Path, stage: &str) -> ExitCode {
+pub fn main(pool_file: &Path, stage: &str) -> u8 {
     let mut container = None;
     let served = caught(|| {
         let state = read_state();
@@ -36,16 +35,16 @@ pub fn main(pool_file: &Path, stage: &str) -> ExitCode {
         hook::run(parse_stage(stage)?, pool_file, &state?)
     });
     match served {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => fail(pool_file, container.as_deref(), &error),
     }
 }
 
 /// Says why a hook failed wherever somebody may look: its stderr does not reach everybody.
-pub fn fail(pool_file: &Path, container: Option<&str>, error: &Error) -> ExitCode {
+pub fn fail(pool_file: &Path, container: Option<&str>, error: &Error) -> u8 {
     journal::say(error);
     journal::record(&state_dir(pool_file), container.unwrap_or("-"), error);
-    ExitCode::from(error.exit as u8)
+    error.exit as u8
 }
 
 fn parse_stage(stage: &str) -> Result<Stage> {

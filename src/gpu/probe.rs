@@ -10,7 +10,7 @@ use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -163,16 +163,16 @@ fn ready(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
 
 /// The other end: reads NVML from the library on standard input and writes one line of JSON to
 /// standard output. Whoever dispatches commands calls it for [`PROBE_ARGS`], before anything else.
-pub fn answer_probe() -> ExitCode {
+pub fn answer_probe() -> u8 {
     let answered = take_stdio().and_then(|(library, mut pipe)| {
         let mut line = serde_json::to_vec(&nvml::read(library.as_fd()))?;
         line.push(b'\n');
         pipe.write_all(&line)
     });
     match answered {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         // Standard error leads nowhere; the exit code is all there is to say.
-        Err(_) => ExitCode::from(Exit::Io as u8),
+        Err(_) => Exit::Io as u8,
     }
 }
 
