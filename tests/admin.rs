@@ -547,6 +547,14 @@ fn each_exit_code_has_its_line() {
     assert_free(&host, Runtime::Runc);
 }
 
+/// A descriptor that is closed must not become that of the next file: a state that is read from it is empty.
+#[test]
+fn closed_standard_descriptors_are_no_files() {
+    let script = "exec 0<&- 1>&- 2>&-; exec \"$0\" hook createRuntime";
+    let status = Command::new("sh").args(["-c", script, VGPU]).status().expect("sh");
+    assert_eq!(status.code(), Some(65), "as of an empty state; 74 where it cannot be read");
+}
+
 /// A command line that the parser refuses is one line, too, and kept where it is a hook's.
 #[test]
 #[ignore = "needs root: starts containers"]
