@@ -1,5 +1,5 @@
 //! The driver's libraries in the search path of a musl image, so that programs find them by name: musl has no linker
-//! cache, but a file of directories in `/etc` (ldso/dynlink.c, `ldso(1)` of musl). Read as data; nothing is run.
+//! cache, but a file of directories in `/etc` (musl's ldso/dynlink.c). Read as data; nothing is run.
 //!
 //! Part of [`live`](super::live), and by its rules.
 
@@ -13,7 +13,7 @@ use super::place::Place;
 use crate::error::{Exit, OrExit, Result};
 use crate::resolve::File as Planned;
 
-/// The processor as musl names it, which has one name for both of ours.
+/// The processor, which musl calls as Rust does.
 const ARCH: &str = std::env::consts::ARCH;
 
 /// Where musl looks when it has no such file.

@@ -6,7 +6,6 @@
 use std::ffi::c_int;
 use std::panic::catch_unwind;
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 
 /// What a program ends in that has panicked, as the standard library has it.
@@ -24,12 +23,14 @@ pub fn run(program: fn() -> u8) -> c_int {
 }
 
 /// One that is closed would be the number of the next file that is opened, and what is printed would go there.
-fn open_standard_descriptors() -> rustix::io::Result<()> {
-    // SAFETY: the numbers are only asked about; of one that is closed poll(2) says so.
-    let numbers = [0, 1, 2].map(|number| unsafe { std::os::fd::BorrowedFd::borrow_raw(number) });
-    let mut descriptors = numbers.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty()));
-    poll(&mut descriptors, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
-    for _ in descriptors.iter().filter(|fd| fd.revents().contains(PollFlags::NVAL)) {
+fn open_standard_descriptors() -> std::io::Result<()> {
+    let mut descriptors = [0, 1, 2].map(|fd| libc::pollfd { fd, events: 0, revents: 0 });
+    // SAFETY: the kernel writes to the three entries that it is told of, and nothing more. Numbers that are closed are
+    // what it is asked about.
+    if unsafe { libc::poll(descriptors.as_mut_ptr(), 3, 0) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    for _ in descriptors.iter().filter(|fd| fd.revents & libc::POLLNVAL != 0) {
         // The lowest number that is closed: one of these.
         let null = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
         std::mem::forget(null);
