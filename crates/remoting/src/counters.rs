@@ -306,7 +306,7 @@ mod tests {
     /// Twice as many at a time as there are blocks, and all of them one after the other: each call is counted.
     #[test]
     fn threads_beyond_the_blocks_share_one_and_none_is_forgotten() {
-        const EACH: u64 = 1000;
+        const EACH: u64 = 100_000;
         let counters = Counters::default();
         let barrier = std::sync::Barrier::new(2 * BLOCKS);
         std::thread::scope(|scope| {
@@ -327,8 +327,9 @@ mod tests {
             numbers.iter().copied().eq(0..BLOCKS),
             "each block is one thread's, the shared one is there always"
         );
+        counters.leave(Place(0));
         counters.leave(taken[7]);
-        assert_eq!(counters.enter().0, taken[7].0);
+        assert_eq!(counters.enter().0, taken[7].0, "not the shared one, which is nobody's");
     }
 
     #[test]
@@ -373,5 +374,9 @@ mod tests {
         all += Totals::read(&region);
         assert_eq!((all.counts.calls, all.counts.bytes, all.others), (u64::MAX, u64::MAX, u64::MAX));
         assert_eq!(all.unserved, []);
+        put_unserved(&region, 0, "cuFoo", u64::MAX, 0);
+        all += Totals::read(&region);
+        all += Totals::read(&region);
+        assert_eq!(all.unserved, [("cuFoo".into(), u64::MAX)]);
     }
 }
