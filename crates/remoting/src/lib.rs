@@ -29,6 +29,8 @@ pub mod cudnn;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(test)]
+mod fingerprint;
 pub mod iteration;
 pub mod memo;
 #[cfg(not(loom))]
