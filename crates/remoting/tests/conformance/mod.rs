@@ -264,6 +264,7 @@ fn birth(kind: Kind, number: u64) -> Vec<Call> {
             made(Function::cudnnSetActivationDescriptor, &[number, 0, 0, 0]),
         ],
         Kind::Dropout => vec![made(Function::cudnnCreateDropoutDescriptor, &[number])],
+        Kind::Handle => unreachable!("of no descriptor call"),
     }
 }
 
