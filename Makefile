@@ -55,7 +55,7 @@ lint:
 
 # All orders of what two sides do with shared memory, as far as that ends in seconds.
 LOOM = RUSTFLAGS='--cfg loom' cargo test -p vgpu-remoting --lib --locked --target-dir target/loom loom_tests
-# What descriptor reuse without a comparison comes to.
+# What descriptor reuse comes to without a comparison, and of what lives.
 BLIND = cargo test -p vgpu-remoting --test blind --features blind --locked
 
 # Tests that need root are marked as ignored with the reason: root runs them all, others see which were left out.
