@@ -1,12 +1,15 @@
 //! A client's calls for device memory. Touches nothing but the channel.
 //!
 //! What copies between program and device waits, so that bytes may be changed as soon as the call has returned, as CUDA
-//! has it of memory that it did not allocate itself. What stays on the device does not wait.
+//! has it of memory that it did not allocate itself; for that which it did see [`crate::pinned`]. What stays on the
+//! device does not wait. That it is the program's is known here, so that a wrong address is said at once.
 //!
 //! | here | CUDA runtime | driver |
 //! |---|---|---|
 //! | `allocate`, `free` | `cudaMalloc`, `cudaFree` | `cuMemAlloc`, `cuMemFree` |
+//! | `allocation` | `cudaPointerGetAttributes` | `cuMemGetAddressRange` |
 //! | `copy_in`, `copy_out` | `cudaMemcpy`, `cudaMemcpyAsync` of pageable memory | `cuMemcpyHtoD`, `cuMemcpyDtoH`, `…Async` |
+//! | `copy_rows_in`, `copy_rows_out` | `cudaMemcpy2D`, `…Async`, likewise | `cuMemcpy2D`, `…Async` |
 //! | `copy` | `cudaMemcpy`, `cudaMemcpy2D`, `…Async`, within the device | `cuMemcpyDtoD`, `cuMemcpy2D`, `…Async` |
 //! | `fill` | `cudaMemset`, `cudaMemset2D`, `…Async` | `cuMemsetD8`, `D16`, `D32`, `D2D8` and so on, `…Async` |
 //! | `memory_info` | `cudaMemGetInfo` | `cuMemGetInfo` |
@@ -22,6 +25,9 @@ use crate::staging;
 use crate::wire::Words;
 use crate::worker::{ALLOCATE, COPY, COPY_IN, COPY_OUT, ELAPSED, FILL, FORGET, FREE, INFO, MARK};
 
+/// The bytes of the staging memory.
+const STAGED: u64 = 8 * staging::WORDS as u64;
+
 impl Session<'_> {
     /// The address of so many bytes of device memory.
     ///
@@ -29,7 +35,9 @@ impl Session<'_> {
     /// `AllocFailed` where there is no room; `ExecutionFailed` where the worker is gone.
     pub fn allocate(&self, bytes: u64) -> Result<u64> {
         let words = self.core(ALLOCATE, &[bytes])?;
-        words.get(1).copied().ok_or(Status::InternalError)
+        let address = words.get(1).copied().ok_or(Status::InternalError)?;
+        self.device().insert(address, bytes);
+        Ok(address)
     }
 
     /// Frees what begins at an address.
@@ -37,18 +45,27 @@ impl Session<'_> {
     /// # Errors
     /// `BadParam` where nothing does.
     pub fn free(&self, address: u64) -> Result {
+        // Before another thread can be given the address.
+        self.device().remove(address).ok_or(Status::BadParam)?;
         self.core(FREE, &[address]).map(|_| ())
+    }
+
+    /// What was allocated that an address is in: where it begins, and how many bytes of it there are.
+    #[must_use]
+    pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
+        self.device().at(address)
     }
 
     /// Copies bytes to the device, after all that was sent before.
     ///
     /// # Errors
-    /// `ExecutionFailed` where they are not wholly in what was allocated.
+    /// `BadParam` where they are not wholly in what was allocated; that of a compute that nobody waited for.
     pub fn copy_in(&self, address: u64, bytes: &[u8]) -> Result {
+        self.check(Rows { address, pitch: 0 }, bytes.len() as u64, 1)?;
         let staging = self.staging();
-        for (address, part) in parts(address).zip(bytes.chunks(8 * staging::WORDS)) {
+        for (address, part) in parts(address).zip(bytes.chunks(STAGED as usize)) {
             staging::store(*staging, part);
-            self.core(COPY_IN, &[address, part.len() as u64])?;
+            self.core(COPY_IN, &[address, 0, part.len() as u64, 1])?;
         }
         Ok(())
     }
@@ -58,10 +75,63 @@ impl Session<'_> {
     /// # Errors
     /// As [`Session::copy_in`].
     pub fn copy_out(&self, bytes: &mut [u8], address: u64) -> Result {
+        self.check(Rows { address, pitch: 0 }, bytes.len() as u64, 1)?;
         let staging = self.staging();
-        for (address, part) in parts(address).zip(bytes.chunks_mut(8 * staging::WORDS)) {
-            self.core(COPY_OUT, &[address, part.len() as u64])?;
+        for (address, part) in parts(address).zip(bytes.chunks_mut(STAGED as usize)) {
+            self.core(COPY_OUT, &[address, 0, part.len() as u64, 1])?;
             staging::load(*staging, part);
+        }
+        Ok(())
+    }
+
+    /// Copies rows, of so many bytes each, to the device, after all that was sent before.
+    ///
+    /// # Errors
+    /// As [`Session::copy_in`]; `BadParam` where rows are longer than it is to the next one.
+    pub fn copy_rows_in<'p>(
+        &self,
+        to: Rows,
+        mut from: impl ExactSizeIterator<Item = &'p [u8]>,
+        width: u64,
+    ) -> Result {
+        if self.check(to, width, from.len() as u64)? == 0 {
+            return Ok(());
+        }
+        if width > STAGED {
+            return to.each().zip(from).try_for_each(|(address, row)| self.copy_in(address, row));
+        }
+        let staging = self.staging();
+        for (address, count) in to.groups(staged(width), from.len() as u64) {
+            for (staging, row) in staging::rows(*staging, width).zip(from.by_ref().take(count as usize)) {
+                staging::store(staging, row);
+            }
+            self.core(COPY_IN, &[address, to.pitch, width, count])?;
+        }
+        Ok(())
+    }
+
+    /// Copies rows, of so many bytes each, from the device, after all that was sent before.
+    ///
+    /// # Errors
+    /// As [`Session::copy_rows_in`].
+    pub fn copy_rows_out<'p>(
+        &self,
+        mut to: impl ExactSizeIterator<Item = &'p mut [u8]>,
+        from: Rows,
+        width: u64,
+    ) -> Result {
+        if self.check(from, width, to.len() as u64)? == 0 {
+            return Ok(());
+        }
+        if width > STAGED {
+            return from.each().zip(to).try_for_each(|(address, row)| self.copy_out(row, address));
+        }
+        let staging = self.staging();
+        for (address, count) in from.groups(staged(width), to.len() as u64) {
+            self.core(COPY_OUT, &[address, from.pitch, width, count])?;
+            for (staging, row) in staging::rows(*staging, width).zip(to.by_ref().take(count as usize)) {
+                staging::load(staging, row);
+            }
         }
         Ok(())
     }
@@ -69,18 +139,28 @@ impl Session<'_> {
     /// Copies rows of bytes on the device.
     ///
     /// # Errors
-    /// `ExecutionFailed` where the worker is gone; those of the copy itself are said later.
+    /// `BadParam` where they are not wholly in what was allocated, or longer than it is to the next one;
+    /// `ExecutionFailed` where the worker is gone.
     pub fn copy(&self, to: Rows, from: Rows, width: u64, count: u64) -> Result {
+        if self.check(to, width, count)?.min(self.check(from, width, count)?) == 0 {
+            return Ok(());
+        }
         self.send_core(COPY, &[to.address, to.pitch, from.address, from.pitch, width, count])
     }
 
-    /// Fills rows of bytes on the device with the first bytes of a value, 1 to 8.
+    /// Fills rows of bytes on the device with the first bytes of a value: 1, 2, 4 or 8.
     ///
     /// # Errors
-    /// As [`Session::copy`]; `BadParam` for another number of bytes.
+    /// As [`Session::copy`]; `BadParam` for another number of bytes, and where a row does not begin and end with
+    /// a multiple of it.
     pub fn fill(&self, to: Rows, width: u64, count: u64, value: u64, size: u64) -> Result {
-        if !(1..=8).contains(&size) {
+        let whole = |bytes: u64| bytes.is_multiple_of(size);
+        let pitch = if count > 1 { to.pitch } else { 0 };
+        if ![1, 2, 4, 8].contains(&size) || ![to.address, pitch, width].into_iter().all(whole) {
             return Err(Status::BadParam);
+        }
+        if self.check(to, width, count)? == 0 {
+            return Ok(());
         }
         self.send_core(FILL, &[to.address, to.pitch, width, count, value, size])
     }
@@ -122,12 +202,22 @@ impl Session<'_> {
         self.send_core(FORGET, &[moment])
     }
 
-    fn send_core(&self, number: u16, arguments: &[u64]) -> Result {
+    /// How many bytes there are from the beginning of the first of these rows to the end of the last.
+    ///
+    /// # Errors
+    /// `BadParam` where they are not the program's.
+    pub(crate) fn check(&self, rows: Rows, width: u64, count: u64) -> Result<u64> {
+        let span = rows.span(width, count).map_err(|_| Status::BadParam)?;
+        let held = || self.device().hold(&(rows.address..rows.address + span));
+        if span == 0 || held() { Ok(span) } else { Err(Status::BadParam) }
+    }
+
+    pub(crate) fn send_core(&self, number: u16, arguments: &[u64]) -> Result {
         let sent = self.client().send(number, &arguments.iter().copied().collect());
         sent.map_err(|_| Status::ExecutionFailed)
     }
 
-    fn core(&self, number: u16, arguments: &[u64]) -> Result<Words> {
+    pub(crate) fn core(&self, number: u16, arguments: &[u64]) -> Result<Words> {
         let arguments = arguments.iter().copied().collect();
         let words = self.client().call(number, &arguments).map_err(|_| Status::ExecutionFailed)?;
         Status::from_wire(words.first().copied().unwrap_or_default())?;
@@ -137,5 +227,10 @@ impl Session<'_> {
 
 /// Where the parts begin that go through the staging memory one by one.
 fn parts(address: u64) -> impl Iterator<Item = u64> {
-    (0..).map(move |part: u64| address.wrapping_add(part * 8 * staging::WORDS as u64))
+    Rows { address, pitch: STAGED }.each()
+}
+
+/// How many rows of so many bytes go through the staging memory at a time.
+fn staged(width: u64) -> u64 {
+    staging::WORDS as u64 / staging::words(width)
 }

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use crate::channel::{Channel, serve};
 use crate::cpu::Cpu;
+use crate::host::Host;
 use crate::memory::{Budget, Memory};
 use crate::sys;
 use crate::wire::Malformed;
@@ -128,8 +129,8 @@ fn serve_all(
     memory: u64,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let server =
-        Arc::new(Server { budget: Budget::new(memory), device: addresses(memory), lines: LINES.into() });
+    let [budget, host] = [0, 1].map(|_| Budget::new(memory));
+    let server = Arc::new(Server { budget, host, device: addresses(memory), lines: LINES.into() });
     let ends = [Some(told.as_fd()), watch.as_ref().map(AsFd::as_fd)];
     loop {
         let fds = ends.into_iter().flatten().chain([listener.as_fd()]);
@@ -161,6 +162,8 @@ fn addresses(memory: u64) -> Range<u64> {
 #[derive(Debug)]
 struct Server {
     budget: Arc<Budget>,
+    /// Of host-allocated memory, which is as much as there is of the device.
+    host: Arc<Budget>,
     device: Range<u64>,
     lines: AtomicU32,
 }
@@ -186,7 +189,8 @@ impl Server {
     fn serve(&self, socket: UnixStream) -> io::Result<()> {
         let channel = Channel::accept(socket, self.device.clone())?;
         let cpu = Cpu::new(Memory::new(channel.device(), &self.budget)?);
-        let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging());
+        let host = Host::new(&channel, &self.host)?;
+        let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging()).host(host);
         serve(&channel, &mut worker)
             .map_err(|Malformed| io::Error::new(io::ErrorKind::InvalidData, "it does not keep to the rules"))
     }

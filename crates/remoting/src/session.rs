@@ -19,6 +19,9 @@ use crate::cudnn::{self, Got, Status, Version, activation, convolution, dropout,
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
+use crate::memory;
+use crate::pinned::Pinned;
+use crate::places::Parts;
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
@@ -48,6 +51,9 @@ pub struct Session<'a> {
     forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
+    /// What the program has of device memory, by address.
+    device: Mutex<Parts>,
+    pinned: Pinned,
 }
 
 /// Why a compute was not sent.
@@ -203,6 +209,8 @@ impl<'a> Session<'a> {
             forwards: OnceLock::new(),
             blas: Handles::default(),
             staging,
+            device: Mutex::new(Parts::new(memory::GRAIN)),
+            pinned: Pinned::default(),
         }
     }
 
@@ -388,6 +396,16 @@ impl<'a> Session<'a> {
     /// The memory for what is copied, for as long as the guard is held.
     pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the program has of device memory.
+    pub(crate) fn device(&self) -> MutexGuard<'_, Parts> {
+        self.device.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has of host-allocated memory.
+    pub(crate) fn pinned(&self) -> &Pinned {
+        &self.pinned
     }
 
     fn memo(&self) -> MutexGuard<'_, Memo> {
