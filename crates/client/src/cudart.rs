@@ -15,6 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::session::Session;
 
+use crate::device::Error;
 use crate::{cuda, name_of, process};
 
 /// `cudaErrorInvalidValue`
@@ -28,25 +29,7 @@ thread_local! {
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-/// `cudaError_t`, not of success.
-struct Error(c_int);
-
-/// `cudaErrorInvalidValue`
-const INVALID: Error = Error(INVALID_VALUE);
-
-impl From<Status> for Error {
-    fn from(status: Status) -> Self {
-        Self(match status {
-            Status::BadParam | Status::InvalidValue => INVALID_VALUE,
-            Status::AllocFailed => 2,
-            Status::NotInitialized => 3,
-            // `cudaErrorLaunchFailure`: also where the worker is gone, since then nothing works any more.
-            Status::ExecutionFailed => 719,
-            Status::NotSupported => 801,
-            Status::InternalError => 999,
-        })
-    }
-}
+const INVALID: Error = Error::INVALID_VALUE;
 
 /// What C is told of a call.
 fn answer(call: impl FnOnce(&Session<'static>) -> Result<(), Error>) -> c_int {

@@ -10,6 +10,7 @@ mod cublas;
 mod cuda;
 mod cudart;
 mod cudnn;
+mod device;
 mod handles;
 mod process;
 mod sys;

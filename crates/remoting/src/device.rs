@@ -2,12 +2,11 @@
 //!
 //! What copies between program and device waits, so that bytes may be changed as soon as the call has returned, as CUDA
 //! has it of memory that it did not allocate itself; for that which it did see [`crate::pinned`]. What stays on the
-//! device does not wait. That it is the program's is known here, so that a wrong address is said at once.
+//! device does not wait.
 //!
 //! | here | CUDA runtime | driver |
 //! |---|---|---|
 //! | `allocate`, `free` | `cudaMalloc`, `cudaFree` | `cuMemAlloc`, `cuMemFree` |
-//! | `allocation` | `cudaPointerGetAttributes` | `cuMemGetAddressRange` |
 //! | `copy_in`, `copy_out` | `cudaMemcpy`, `cudaMemcpyAsync` of pageable memory | `cuMemcpyHtoD`, `cuMemcpyDtoH`, `…Async` |
 //! | `copy_rows_in`, `copy_rows_out` | `cudaMemcpy2D`, `…Async`, likewise | `cuMemcpy2D`, `…Async` |
 //! | `copy` | `cudaMemcpy`, `cudaMemcpy2D`, `…Async`, within the device | `cuMemcpyDtoD`, `cuMemcpy2D`, `…Async` |
@@ -35,9 +34,7 @@ impl Session<'_> {
     /// `AllocFailed` where there is no room; `ExecutionFailed` where the worker is gone.
     pub fn allocate(&self, bytes: u64) -> Result<u64> {
         let words = self.core(ALLOCATE, &[bytes])?;
-        let address = words.get(1).copied().ok_or(Status::InternalError)?;
-        self.device().insert(address, bytes);
-        Ok(address)
+        words.get(1).copied().ok_or(Status::InternalError)
     }
 
     /// Frees what begins at an address.
@@ -45,23 +42,14 @@ impl Session<'_> {
     /// # Errors
     /// `BadParam` where nothing does.
     pub fn free(&self, address: u64) -> Result {
-        // Before another thread can be given the address.
-        self.device().remove(address).ok_or(Status::BadParam)?;
         self.core(FREE, &[address]).map(|_| ())
-    }
-
-    /// What was allocated that an address is in: where it begins, and how many bytes of it there are.
-    #[must_use]
-    pub fn allocation(&self, address: u64) -> Option<(u64, u64)> {
-        self.device().at(address)
     }
 
     /// Copies bytes to the device, after all that was sent before.
     ///
     /// # Errors
-    /// `BadParam` where they are not wholly in what was allocated; that of a compute that nobody waited for.
+    /// `ExecutionFailed` where they are not wholly in what was allocated; that of a compute that nobody waited for.
     pub fn copy_in(&self, address: u64, bytes: &[u8]) -> Result {
-        self.check(Rows { address, pitch: 0 }, bytes.len() as u64, 1)?;
         let staging = self.staging();
         for (address, part) in parts(address).zip(bytes.chunks(STAGED as usize)) {
             staging::store(*staging, part);
@@ -75,7 +63,6 @@ impl Session<'_> {
     /// # Errors
     /// As [`Session::copy_in`].
     pub fn copy_out(&self, bytes: &mut [u8], address: u64) -> Result {
-        self.check(Rows { address, pitch: 0 }, bytes.len() as u64, 1)?;
         let staging = self.staging();
         for (address, part) in parts(address).zip(bytes.chunks_mut(STAGED as usize)) {
             self.core(COPY_OUT, &[address, 0, part.len() as u64, 1])?;
@@ -94,7 +81,7 @@ impl Session<'_> {
         mut from: impl ExactSizeIterator<Item = &'p [u8]>,
         width: u64,
     ) -> Result {
-        if self.check(to, width, from.len() as u64)? == 0 {
+        if to.span(width, from.len() as u64)? == 0 {
             return Ok(());
         }
         if width > STAGED {
@@ -120,7 +107,7 @@ impl Session<'_> {
         from: Rows,
         width: u64,
     ) -> Result {
-        if self.check(from, width, to.len() as u64)? == 0 {
+        if from.span(width, to.len() as u64)? == 0 {
             return Ok(());
         }
         if width > STAGED {
@@ -139,28 +126,18 @@ impl Session<'_> {
     /// Copies rows of bytes on the device.
     ///
     /// # Errors
-    /// `BadParam` where they are not wholly in what was allocated, or longer than it is to the next one;
-    /// `ExecutionFailed` where the worker is gone.
+    /// `ExecutionFailed` where the worker is gone; those of the copy itself are said later.
     pub fn copy(&self, to: Rows, from: Rows, width: u64, count: u64) -> Result {
-        if self.check(to, width, count)?.min(self.check(from, width, count)?) == 0 {
-            return Ok(());
-        }
         self.send_core(COPY, &[to.address, to.pitch, from.address, from.pitch, width, count])
     }
 
-    /// Fills rows of bytes on the device with the first bytes of a value: 1, 2, 4 or 8.
+    /// Fills rows of bytes on the device with the first bytes of a value, 1 to 8.
     ///
     /// # Errors
-    /// As [`Session::copy`]; `BadParam` for another number of bytes, and where a row does not begin and end with
-    /// a multiple of it.
+    /// As [`Session::copy`]; `BadParam` for another number of bytes.
     pub fn fill(&self, to: Rows, width: u64, count: u64, value: u64, size: u64) -> Result {
-        let whole = |bytes: u64| bytes.is_multiple_of(size);
-        let pitch = if count > 1 { to.pitch } else { 0 };
-        if ![1, 2, 4, 8].contains(&size) || ![to.address, pitch, width].into_iter().all(whole) {
+        if !(1..=8).contains(&size) {
             return Err(Status::BadParam);
-        }
-        if self.check(to, width, count)? == 0 {
-            return Ok(());
         }
         self.send_core(FILL, &[to.address, to.pitch, width, count, value, size])
     }
@@ -200,16 +177,6 @@ impl Session<'_> {
     /// As [`Session::copy`].
     pub fn forget(&self, moment: u64) -> Result {
         self.send_core(FORGET, &[moment])
-    }
-
-    /// How many bytes there are from the beginning of the first of these rows to the end of the last.
-    ///
-    /// # Errors
-    /// `BadParam` where they are not the program's.
-    pub(crate) fn check(&self, rows: Rows, width: u64, count: u64) -> Result<u64> {
-        let span = rows.span(width, count).map_err(|_| Status::BadParam)?;
-        let held = || self.device().hold(&(rows.address..rows.address + span));
-        if span == 0 || held() { Ok(span) } else { Err(Status::BadParam) }
     }
 
     pub(crate) fn send_core(&self, number: u16, arguments: &[u64]) -> Result {

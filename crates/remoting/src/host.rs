@@ -89,7 +89,7 @@ impl<'a> Host<'a> {
     fn check(&self, rows: Rows, width: u64, count: u64) -> Result {
         let span = rows.span(width, count)?;
         let start = rows.address.checked_sub(self.room.start);
-        let held = start.is_some_and(|start| self.places.parts().hold(&(start..start + span)));
+        let held = start.is_some_and(|start| self.places.hold(&(start..start + span)));
         if held { Ok(()) } else { Err(Status::ExecutionFailed) }
     }
 }

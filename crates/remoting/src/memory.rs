@@ -15,7 +15,7 @@ use crate::places::Places;
 use crate::sys::Numbers;
 
 /// What an allocation begins at a multiple of, and is rounded up to, in bytes; as with CUDA.
-pub const GRAIN: u64 = 512;
+const GRAIN: u64 = 512;
 
 /// What is given back to the system at once, in bytes: whole pages, on each architecture.
 const PAGE: u64 = 1 << 16;
@@ -111,10 +111,7 @@ impl Memory {
         let range = || {
             let offset = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(NUMBER))?;
             let end = (count as u64).checked_mul(NUMBER)?.checked_add(offset)?;
-            self.places
-                .parts()
-                .hold(&(offset..end))
-                .then_some((offset / NUMBER) as usize..(end / NUMBER) as usize)
+            self.places.hold(&(offset..end)).then_some((offset / NUMBER) as usize..(end / NUMBER) as usize)
         };
         range().ok_or(Status::ExecutionFailed)
     }

@@ -113,7 +113,6 @@ impl Session<'_> {
     /// # Errors
     /// As [`Session::copy`]; where it waits, as [`Session::copy_in`].
     pub fn copy_from_host(&self, to: Rows, from: HostRows, width: u64, count: u64, wait: bool) -> Result {
-        self.check(to, width, count)?;
         self.copy_host(COPY_FROM_HOST, [to, from.0], width, count, wait)
     }
 
@@ -122,7 +121,6 @@ impl Session<'_> {
     /// # Errors
     /// As [`Session::copy_from_host`].
     pub fn copy_to_host(&self, to: HostRows, from: Rows, width: u64, count: u64, wait: bool) -> Result {
-        self.check(from, width, count)?;
         self.copy_host(COPY_TO_HOST, [to.0, from], width, count, wait)
     }
 

@@ -36,111 +36,63 @@ impl Budget {
     }
 }
 
-/// Parts of a range that are taken. Each counts as rounded up to a multiple of the grain.
-#[derive(Debug)]
-pub struct Parts {
-    grain: u64,
-    /// The bytes that were asked for, by where they begin.
-    live: BTreeMap<u64, u64>,
-}
-
-impl Parts {
-    /// None, of this grain.
-    #[must_use]
-    pub const fn new(grain: u64) -> Self {
-        Self { grain, live: BTreeMap::new() }
-    }
-
-    /// Notes one.
-    pub fn insert(&mut self, start: u64, bytes: u64) {
-        self.live.insert(start, bytes);
-    }
-
-    /// Forgets what begins there, and says which bytes these are.
-    pub fn remove(&mut self, start: u64) -> Option<Range<u64>> {
-        self.live.remove(&start).map(|bytes| self.whole(start, bytes))
-    }
-
-    /// The part that has a byte: where it begins, and how many bytes were asked for.
-    #[must_use]
-    pub fn at(&self, byte: u64) -> Option<(u64, u64)> {
-        let (start, bytes) = self.live.range(..=byte).next_back()?;
-        self.whole(*start, *bytes).contains(&byte).then_some((*start, *bytes))
-    }
-
-    /// Are these bytes wholly in one part? No bytes may be at its end too.
-    #[must_use]
-    pub fn hold(&self, bytes: &Range<u64>) -> bool {
-        let before = self.live.range(..=bytes.start).next_back();
-        before.is_some_and(|(start, size)| bytes.end <= self.whole(*start, *size).end)
-    }
-
-    /// All, in order.
-    pub fn all(&self) -> impl DoubleEndedIterator<Item = Range<u64>> {
-        self.live.iter().map(|(start, bytes)| self.whole(*start, *bytes))
-    }
-
-    fn whole(&self, start: u64, bytes: u64) -> Range<u64> {
-        start..start + bytes.next_multiple_of(self.grain)
-    }
-}
-
 /// The parts of one client. What it has of the budget is given back when this is dropped.
 #[derive(Debug)]
 pub struct Places {
     end: u64,
-    parts: Parts,
+    grain: u64,
+    /// Of those that are taken, the size in bytes by the offset.
+    live: BTreeMap<u64, u64>,
     budget: Arc<Budget>,
 }
 
 impl Places {
-    /// Of so many bytes, all free. What is taken begins at a multiple of the grain.
+    /// Of so many bytes, all free. What is taken begins at a multiple of the grain, and is rounded up to one.
     #[must_use]
     pub fn new(bytes: u64, grain: u64, budget: &Arc<Budget>) -> Self {
-        Self { end: bytes / grain * grain, parts: Parts::new(grain), budget: Arc::clone(budget) }
+        Self { end: bytes / grain * grain, grain, live: BTreeMap::new(), budget: Arc::clone(budget) }
     }
 
     /// The offset of so many bytes; none where there is no room, or nothing is asked for.
     pub fn take(&mut self, bytes: u64) -> Option<u64> {
-        let size = bytes.checked_next_multiple_of(self.parts.grain).filter(|size| *size > 0)?;
+        let size = bytes.checked_next_multiple_of(self.grain).filter(|size| *size > 0)?;
         let offset = self.gap(size).filter(|_| self.budget.take(size))?;
-        self.parts.insert(offset, bytes);
+        self.live.insert(offset, size);
         Some(offset)
     }
 
     /// Where so many bytes are free, the first such place.
     fn gap(&self, size: u64) -> Option<u64> {
         let mut free = 0;
-        for taken in self.parts.all() {
-            if taken.start - free >= size {
+        for (offset, taken) in &self.live {
+            if offset - free >= size {
                 break;
             }
-            free = taken.end;
+            free = offset + taken;
         }
         (self.end - free >= size).then_some(free)
     }
 
     /// Frees what begins at an offset, and says which bytes these are.
     pub fn give(&mut self, offset: u64) -> Option<Range<u64>> {
-        let freed = self.parts.remove(offset)?;
-        self.budget.give(freed.end - freed.start);
-        Some(freed)
+        let size = self.live.remove(&offset)?;
+        self.budget.give(size);
+        Some(offset..offset + size)
     }
 
     /// All bytes that are free around some that are.
     #[must_use]
     pub fn around(&self, free: &Range<u64>) -> Range<u64> {
-        let live = &self.parts.live;
-        let before = live.range(..free.start).next_back();
-        let after = live.range(free.end..).next();
-        before.map_or(0, |(start, bytes)| self.parts.whole(*start, *bytes).end)
-            ..after.map_or(self.end, |(start, _)| *start)
+        let before = self.live.range(..free.start).next_back().map_or(0, |(offset, size)| offset + size);
+        let after = self.live.range(free.end..).next().map_or(self.end, |(offset, _)| *offset);
+        before..after
     }
 
-    /// Those that are taken.
+    /// Are these bytes wholly in one part that is taken? No bytes may be at its end too.
     #[must_use]
-    pub fn parts(&self) -> &Parts {
-        &self.parts
+    pub fn hold(&self, bytes: &Range<u64>) -> bool {
+        let before = self.live.range(..=bytes.start).next_back();
+        before.is_some_and(|(offset, size)| bytes.end <= offset + size)
     }
 
     /// How much there is for all.
@@ -152,7 +104,7 @@ impl Places {
 
 impl Drop for Places {
     fn drop(&mut self) {
-        self.budget.give(self.parts.all().map(|part| part.end - part.start).sum());
+        self.budget.give(self.live.values().sum());
     }
 }
 
@@ -161,19 +113,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_known_by_each_of_its_bytes_and_bytes_are_in_one_or_none() {
+    fn bytes_are_in_one_part_or_none() {
         let mut places = Places::new(4096, 512, &Budget::new(4096));
         let [a, b] = [1000, 512].map(|bytes| places.take(bytes).unwrap());
         assert_eq!((a, b), (0, 1024));
-        let found = [0, 999, 1023, 1024, 1535, 1536, u64::MAX].map(|offset| places.parts().at(offset));
-        let [first, second] = [Some((0, 1000)), Some((1024, 512))];
-        assert_eq!(found, [first, first, first, second, second, None, None]);
         for (bytes, held) in [(0..1024, true), (1..1, true), (0..1025, false), (1024..1536, true)] {
-            assert_eq!(places.parts().hold(&bytes), held, "{bytes:?}");
+            assert_eq!(places.hold(&bytes), held, "{bytes:?}");
         }
-        assert!(!places.parts().hold(&(2000..2001)) && !places.parts().hold(&(1023..1025)));
+        assert!(!places.hold(&(2000..2001)) && !places.hold(&(1023..1025)));
         assert_eq!((places.give(1), places.give(a), places.give(a)), (None, Some(0..1024), None));
-        assert!(!places.parts().hold(&(0..1)) && places.parts().at(0).is_none());
+        assert!(!places.hold(&(0..1)));
     }
 
     #[test]

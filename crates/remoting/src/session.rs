@@ -12,6 +12,7 @@ use crate::cudnn::algorithms::Performances;
 use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
+use crate::cudnn::handle;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::table::Function;
 use crate::cudnn::tensor::Tensor;
@@ -19,9 +20,7 @@ use crate::cudnn::{self, Got, Status, Version, activation, convolution, dropout,
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
-use crate::memory;
 use crate::pinned::Pinned;
-use crate::places::Parts;
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
@@ -51,8 +50,6 @@ pub struct Session<'a> {
     forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
-    /// What the program has of device memory, by address.
-    device: Mutex<Parts>,
     pinned: Pinned,
 }
 
@@ -209,7 +206,6 @@ impl<'a> Session<'a> {
             forwards: OnceLock::new(),
             blas: Handles::default(),
             staging,
-            device: Mutex::new(Parts::new(memory::GRAIN)),
             pinned: Pinned::default(),
         }
     }
@@ -240,6 +236,17 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn handles(&self) -> &Handles {
         &self.blas
+    }
+
+    /// A thread is about to compute with a handle of cuDNN.
+    ///
+    /// # Errors
+    /// `BadParam` where it is none.
+    #[inline]
+    pub fn using(&self, thread: &mut Thread, version: Version, handle: usize) -> cudnn::Result {
+        let state: handle::State = self.reuse.get(version, handle)?;
+        self.reuse.on_stream(thread, state.stream);
+        Ok(())
     }
 
     /// Waits until all that was sent is done.
@@ -396,11 +403,6 @@ impl<'a> Session<'a> {
     /// The memory for what is copied, for as long as the guard is held.
     pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the program has of device memory.
-    pub(crate) fn device(&self) -> MutexGuard<'_, Parts> {
-        self.device.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it has of host-allocated memory.

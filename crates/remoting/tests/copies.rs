@@ -161,7 +161,8 @@ fn rows_come_back_from_the_device_as_they_went_and_nothing_else_is_changed() {
     }
     let two = || [&[0; 4][..]; 2].into_iter();
     assert_eq!(session.copy_rows_in(rows(address, 3), two(), 4), Err(Status::BadParam));
-    assert_eq!(session.copy_rows_in(rows(address, 4 * MIB), two(), 4), Err(Status::BadParam));
+    assert_eq!(session.copy_rows_in(rows(address, 4 * MIB), two(), 4), Err(Status::ExecutionFailed));
+    assert_eq!(session.copy_rows_in(rows(address, u64::MAX), two(), 4), Err(Status::ExecutionFailed));
     assert_eq!(session.copy_rows_in(rows(0, 0), two(), 0), Ok(()));
 }
 
@@ -359,6 +360,12 @@ fn an_error_of_a_copy_that_nobody_waited_for_is_kept_and_what_is_waited_for_is_s
     assert_eq!(session.synchronise(), failed);
     let there = session.shared(rows(a, 0), 4, 1).unwrap();
     assert_eq!(session.copy_to_host(there, rows(device, 0), 4, 1, true), failed);
+    session.fill(rows(device, 0), 4, 1, 7, 1).unwrap();
+    session.copy_to_host(there, rows(device, 0), 4, 1, false).unwrap();
+    assert_eq!(session.synchronise(), failed);
+    let mut copied = [9; 4];
+    served.host(0, &mut copied);
+    assert_eq!(copied, [0; 4], "nothing is done after it");
     assert_eq!(session.free_host(a), Ok(()));
 }
 

@@ -8,8 +8,9 @@ use std::{ptr, slice};
 use vgpu_remoting::memory::Rows;
 use vgpu_remoting::session::Session;
 
-use super::stream::known;
-use super::{Error, INVALID, answer, give};
+use super::{INVALID, answer, give};
+use crate::device::stream::known;
+use crate::device::{Error, memory};
 
 // SAFETY, of the names here: each is its function's alone.
 #[unsafe(no_mangle)]
@@ -19,7 +20,7 @@ unsafe extern "C" fn vgpu_cudart_12_cudaMalloc(address: *mut u64, bytes: usize) 
             return Err(INVALID);
         }
         // None of no bytes, as the runtime has it.
-        let allocated = if bytes == 0 { 0 } else { session.allocate(bytes as u64)? };
+        let allocated = if bytes == 0 { 0 } else { memory::allocate(session, bytes as u64)? };
         // SAFETY: it is the program's own, as of all pointers here.
         unsafe { give(address, allocated) }
     })
@@ -27,7 +28,7 @@ unsafe extern "C" fn vgpu_cudart_12_cudaMalloc(address: *mut u64, bytes: usize) 
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaFree(address: u64) -> c_int {
-    answer(|session| if address == 0 { Ok(()) } else { Ok(session.free(address)?) })
+    answer(|session| if address == 0 { Ok(()) } else { memory::free(session, address) })
 }
 
 #[unsafe(no_mangle)]

@@ -1,29 +1,10 @@
-//! The runtime's streams and events. Order is total in a process, so that a stream is a number, to wait for one is to
-//! wait for all, and a stream need not be told to wait for an event.
+//! The runtime's streams and events.
 #![allow(unsafe_code, non_snake_case, reason = "C functions")]
 
 use std::ffi::{c_int, c_uint};
 
-use super::{Error, INVALID, answer, give};
-use crate::handles::Handles;
-
-/// `cudaErrorInvalidResourceHandle`
-const NO_SUCH: Error = Error(400);
-
-/// Those that were created; the default ones always are.
-static STREAMS: Handles<()> = Handles::new();
-
-/// Whether each was recorded.
-static EVENTS: Handles<bool> = Handles::new();
-
-/// Is there this stream?
-///
-/// # Errors
-/// That there is not.
-pub fn known(stream: u64) -> Result<(), Error> {
-    // The default one, and by the names `cudaStreamLegacy` and `cudaStreamPerThread`.
-    if stream <= 2 { Ok(()) } else { STREAMS.get(stream).ok_or(NO_SUCH) }
-}
+use super::{INVALID, answer, give};
+use crate::device::{event as events, stream as streams};
 
 // SAFETY, of the names here: each is its function's alone.
 #[unsafe(no_mangle)]
@@ -33,28 +14,25 @@ unsafe extern "C" fn vgpu_cudart_12_cudaStreamCreate(stream: *mut u64) -> c_int 
             return Err(INVALID);
         }
         // SAFETY: it is the program's own, as of all pointers here.
-        unsafe { give(stream, STREAMS.create(())) }
+        unsafe { give(stream, streams::create(0)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaStreamDestroy(stream: u64) -> c_int {
-    answer(|_| STREAMS.destroy(stream).ok_or(NO_SUCH))
+    answer(|_| streams::destroy(stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaStreamSynchronize(stream: u64) -> c_int {
-    answer(|session| {
-        known(stream)?;
-        Ok(session.synchronise()?)
-    })
+    answer(|session| streams::synchronise(session, stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaStreamWaitEvent(stream: u64, event: u64, _flags: c_uint) -> c_int {
     answer(|_| {
-        known(stream)?;
-        EVENTS.get(event).map(|_| ()).ok_or(NO_SUCH)
+        streams::known(stream)?;
+        events::known(event)
     })
 }
 
@@ -65,26 +43,18 @@ unsafe extern "C" fn vgpu_cudart_12_cudaEventCreate(event: *mut u64) -> c_int {
             return Err(INVALID);
         }
         // SAFETY: as above.
-        unsafe { give(event, EVENTS.create(false)) }
+        unsafe { give(event, events::create(0)?) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaEventRecord(event: u64, stream: u64) -> c_int {
-    answer(|session| {
-        known(stream)?;
-        EVENTS.set(event, true).ok_or(NO_SUCH)?;
-        Ok(session.mark(event)?)
-    })
+    answer(|session| events::record(session, event, stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaEventSynchronize(event: u64) -> c_int {
-    answer(|session| match EVENTS.get(event) {
-        None => Err(NO_SUCH),
-        Some(false) => Ok(()),
-        Some(true) => Ok(session.synchronise()?),
-    })
+    answer(|session| events::synchronise(session, event))
 }
 
 #[unsafe(no_mangle)]
@@ -94,19 +64,13 @@ unsafe extern "C" fn vgpu_cudart_12_cudaEventElapsedTime(
     to: u64,
 ) -> c_int {
     answer(|session| {
-        if [from, to].map(|event| EVENTS.get(event)) != [Some(true); 2] {
-            return Err(NO_SUCH);
-        }
+        let elapsed = events::elapsed(session, from, to)?;
         // SAFETY: as above.
-        unsafe { give(milliseconds, session.elapsed(from, to)?) }
+        unsafe { give(milliseconds, elapsed) }
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaEventDestroy(event: u64) -> c_int {
-    answer(|session| match EVENTS.destroy(event) {
-        None => Err(NO_SUCH),
-        Some(false) => Ok(()),
-        Some(true) => Ok(session.forget(event)?),
-    })
+    answer(|session| events::destroy(session, event))
 }

@@ -1,0 +1,48 @@
+//! What driver and runtime share: the device, what is on it, and their errors, which have the same numbers. So what one
+//! of them has made is also the other's. All of it is of the process, and to be touched only in a call that
+//! [`crate::process::call`] made.
+
+pub mod event;
+pub mod memory;
+pub mod stream;
+
+use std::ffi::c_int;
+
+use vgpu_remoting::cudnn::Status;
+use vgpu_remoting::session::Session;
+
+/// `CUresult` and `cudaError_t`, not of success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error(pub c_int);
+
+impl Error {
+    pub const INVALID_VALUE: Self = Self(1);
+    pub const OUT_OF_MEMORY: Self = Self(2);
+    pub const NOT_INITIALIZED: Self = Self(3);
+    pub const NO_DEVICE: Self = Self(100);
+    pub const INVALID_DEVICE: Self = Self(101);
+    /// Of a stream, an event, or whatever else has one.
+    pub const INVALID_HANDLE: Self = Self(400);
+    pub const LAUNCH_FAILED: Self = Self(719);
+    pub const NOT_SUPPORTED: Self = Self(801);
+    pub const UNKNOWN: Self = Self(999);
+}
+
+impl From<Status> for Error {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::BadParam | Status::InvalidValue => Self::INVALID_VALUE,
+            Status::AllocFailed => Self::OUT_OF_MEMORY,
+            Status::NotInitialized => Self::NOT_INITIALIZED,
+            // Also where the worker is gone, since then nothing works any more.
+            Status::ExecutionFailed => Self::LAUNCH_FAILED,
+            Status::NotSupported => Self::NOT_SUPPORTED,
+            Status::InternalError => Self::UNKNOWN,
+        }
+    }
+}
+
+/// Is there a device: a worker that has memory?
+pub fn is_there(session: &Session<'_>) -> bool {
+    !session.client().channel().device().is_empty()
+}

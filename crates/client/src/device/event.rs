@@ -1,0 +1,84 @@
+//! Events: moments between the records of a process. A stream need not be told to wait for one, since order is total.
+
+use vgpu_remoting::session::Session;
+
+use super::{Error, stream};
+use crate::handles::Handles;
+
+/// What is known of one.
+#[derive(Clone, Copy)]
+struct Event {
+    flags: u32,
+    recorded: bool,
+}
+
+static EVENTS: Handles<Event> = Handles::new();
+
+/// The flags that there are: how to wait, whether the moment is of interest, whether other processes are to see it.
+const BLOCKING_SYNC: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+
+/// A new one.
+///
+/// # Errors
+/// `INVALID_VALUE` for flags that there are not, or that do not go together.
+pub fn create(flags: u32) -> Result<u64, Error> {
+    let interprocess_with_time = flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS;
+    if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || interprocess_with_time {
+        return Err(Error::INVALID_VALUE);
+    }
+    Ok(EVENTS.create(Event { flags, recorded: false }))
+}
+
+fn get(event: u64) -> Result<Event, Error> {
+    EVENTS.get(event).ok_or(Error::INVALID_HANDLE)
+}
+
+/// Is there this event?
+///
+/// # Errors
+/// `INVALID_HANDLE` where there is not.
+pub fn known(event: u64) -> Result<(), Error> {
+    get(event).map(|_| ())
+}
+
+/// Has it mark the moment at which all that was sent before is done.
+///
+/// # Errors
+/// `INVALID_HANDLE` where event or stream is none; of the way to the worker.
+pub fn record(session: &Session<'_>, event: u64, stream: u64) -> Result<(), Error> {
+    stream::known(stream)?;
+    let set = get(event)?;
+    EVENTS.set(event, Event { recorded: true, ..set });
+    if set.flags & DISABLE_TIMING == 0 { Ok(session.mark(event)?) } else { Ok(()) }
+}
+
+/// Waits until all that was sent before it was recorded is done, if it was, and all that was sent after.
+///
+/// # Errors
+/// As [`known`]; of what was sent.
+pub fn synchronise(session: &Session<'_>, event: u64) -> Result<(), Error> {
+    if get(event)?.recorded { Ok(session.synchronise()?) } else { Ok(()) }
+}
+
+/// Milliseconds from one to the other.
+///
+/// # Errors
+/// `INVALID_HANDLE` where one is none, was not recorded, or has no time; of what was sent.
+pub fn elapsed(session: &Session<'_>, from: u64, to: u64) -> Result<f32, Error> {
+    let timed = |event: Event| event.recorded && event.flags & DISABLE_TIMING == 0;
+    if !timed(get(from)?) || !timed(get(to)?) {
+        return Err(Error::INVALID_HANDLE);
+    }
+    Ok(session.elapsed(from, to)?)
+}
+
+/// Ends one.
+///
+/// # Errors
+/// As [`known`]; of the way to the worker.
+pub fn destroy(session: &Session<'_>, event: u64) -> Result<(), Error> {
+    let Event { flags, recorded } = EVENTS.destroy(event).ok_or(Error::INVALID_HANDLE)?;
+    if recorded && flags & DISABLE_TIMING == 0 { Ok(session.forget(event)?) } else { Ok(()) }
+}
