@@ -15,6 +15,7 @@ use vgpu_remoting::cudnn;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
+use vgpu_remoting::host::Host;
 use vgpu_remoting::memory::{Budget, Memory};
 use vgpu_remoting::worker::{Device, Worker};
 
@@ -101,7 +102,9 @@ fn served(source: &str, libraries: &[&str]) -> String {
         let addresses = BASE..BASE + (1 << 24);
         let channel = Channel::accept(listener.accept().unwrap().0, addresses.clone()).unwrap();
         let cpu = Cpu::new(Memory::new(addresses, &Budget::new(1 << 24)).unwrap());
-        serve(&channel, &mut Worker::new(channel.contents(), cpu).staging(channel.staging())).unwrap();
+        let host = Host::new(&channel, &Budget::new(1 << 24)).unwrap();
+        let worker = Worker::new(channel.contents(), cpu).staging(channel.staging());
+        serve(&channel, &mut worker.host(host)).unwrap();
     });
     let mut program = Command::new(compiled(source, directory.path(), libraries));
     program.env("LD_LIBRARY_PATH", directory.path()).env("VGPU_WORKER", socket);

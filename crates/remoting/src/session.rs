@@ -21,6 +21,7 @@ use crate::cudnn::{self, Got, Status, Version, activation, convolution, dropout,
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
+use crate::pinned::Pinned;
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
@@ -50,6 +51,7 @@ pub struct Session<'a> {
     forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
+    pinned: Pinned,
 }
 
 /// Why a compute was not sent.
@@ -206,6 +208,7 @@ impl<'a> Session<'a> {
             forwards: OnceLock::new(),
             blas: Handles::default(),
             staging,
+            pinned: Pinned::default(),
         }
     }
 
@@ -413,6 +416,11 @@ impl<'a> Session<'a> {
     /// The memory for what is copied, for as long as the guard is held.
     pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has of host-allocated memory.
+    pub(crate) fn pinned(&self) -> &Pinned {
+        &self.pinned
     }
 
     fn memo(&self) -> MutexGuard<'_, Memo> {
