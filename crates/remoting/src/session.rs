@@ -12,6 +12,7 @@ use crate::cudnn::algorithms::Performances;
 use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
+use crate::cudnn::handle;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::table::Function;
 use crate::cudnn::tensor::Tensor;
@@ -232,6 +233,17 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn handles(&self) -> &Handles {
         &self.blas
+    }
+
+    /// A thread is about to compute with a handle of cuDNN.
+    ///
+    /// # Errors
+    /// `BadParam` where it is none.
+    #[inline]
+    pub fn using(&self, thread: &mut Thread, version: Version, handle: usize) -> cudnn::Result {
+        let state: handle::State = self.reuse.get(version, handle)?;
+        self.reuse.on_stream(thread, state.stream);
+        Ok(())
     }
 
     /// Waits until all that was sent is done.
