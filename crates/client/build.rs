@@ -1,5 +1,5 @@
-//! Links the client under the name by which the facades want it, and with the unwinder in it: a container's image may have
-//! no `libgcc_s.so.1`, and what `/etc/ld.so.preload` names must load in each of its programs.
+//! Links the client under the name by which the facades want it, and so that it loads in every program of an image
+//! whose `/etc/ld.so.preload` names it: also where there is no `libgcc_s.so.1`.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -10,7 +10,7 @@ fn main() {
     // Threads that end, and children, come back to it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    // The standard library asks the linker for `-lgcc_s`, and finds this first (ld(1), "INPUT").
+    // The standard library asks the linker for `-lgcc_s`, and finds this first: the unwinder is linked in.
     fs::write(out.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n").expect("OUT_DIR");
     println!("cargo::rustc-cdylib-link-arg=-L{}", out.display());
 }
