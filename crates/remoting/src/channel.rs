@@ -236,6 +236,8 @@ pub enum Hello {
     Client(OwnedFd),
     /// One who asks how the worker and its clients are ([`crate::status`]).
     Status,
+    /// One who wants the worker to end, since its lease has ended. A container can only end its own.
+    End,
 }
 
 /// What a peer says when it has connected.
@@ -262,6 +264,7 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
             Ok(Hello::Client(memory))
         }
         None if received.bytes == 8 && hello == status::HELLO => Ok(Hello::Status),
+        None if received.bytes == 8 && hello == status::END => Ok(Hello::End),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none")),
     }
 }
