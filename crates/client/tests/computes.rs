@@ -19,6 +19,9 @@ use vgpu_remoting::host::Host;
 use vgpu_remoting::memory::{Budget, Memory};
 use vgpu_remoting::worker::{Device, Worker};
 
+/// Where device memory is.
+const BASE: u64 = 0x2000_0000_0000;
+
 /// Notes what it is asked to do.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<String>>>);
@@ -78,7 +81,7 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
     let diary = Diary::default();
     let backend = diary.clone();
     let worker = std::thread::spawn(move || {
-        let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
+        let channel = Channel::accept(listener.accept().unwrap().0, BASE..BASE + 512).unwrap();
         serve(&channel, &mut Worker::new(channel.contents(), backend)).unwrap();
     });
     let mut program =
@@ -94,7 +97,6 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
 
 /// What a C program says whose worker has sixteen mebibytes of device memory.
 fn served(source: &str, libraries: &[&str]) -> String {
-    const BASE: u64 = 0x2000_0000_0000;
     let directory = installed();
     let socket = directory.path().join("worker");
     let listener = UnixListener::bind(&socket).unwrap();

@@ -54,6 +54,7 @@ impl Session<'_> {
         for (address, part) in parts(address).zip(bytes.chunks(STAGED as usize)) {
             staging::store(*staging, part);
             self.core(COPY_IN, &[address, 0, part.len() as u64, 1])?;
+            self.moved(part.len() as u64);
         }
         Ok(())
     }
@@ -67,6 +68,7 @@ impl Session<'_> {
         for (address, part) in parts(address).zip(bytes.chunks_mut(STAGED as usize)) {
             self.core(COPY_OUT, &[address, 0, part.len() as u64, 1])?;
             staging::load(*staging, part);
+            self.moved(part.len() as u64);
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
 use crate::contents::Id;
+use crate::counters::{Counter, Counters};
 use crate::cublas::Handles;
 use crate::cudnn::activation::Activation;
 use crate::cudnn::algorithms::Performances;
@@ -198,6 +199,7 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
         let staging = Mutex::new(client.channel().staging());
+        let reuse = reuse.counting(Counters::new(client.channel().counters()));
         Self {
             mode,
             reuse,
@@ -230,6 +232,17 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn client(&self) -> &Client<'a> {
         &self.client
+    }
+
+    /// Counts a call of a thread's, of any library.
+    #[inline]
+    pub fn called(&self, thread: &Thread) {
+        self.reuse.called(thread);
+    }
+
+    /// Counts bytes of the program's that were moved to the device, or from it.
+    pub fn moved(&self, bytes: u64) {
+        self.reuse.counters().add(Counter::Bytes, bytes);
     }
 
     /// The handles of cuBLAS, and what is set on them.
