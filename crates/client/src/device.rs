@@ -6,6 +6,7 @@ pub mod attributes;
 pub mod context;
 pub mod copy;
 pub mod event;
+pub mod host;
 pub mod memory;
 pub mod pool;
 pub mod stream;

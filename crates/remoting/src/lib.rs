@@ -29,6 +29,8 @@ pub mod cudnn;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(test)]
+mod fingerprint;
 #[cfg(not(loom))]
 pub mod host;
 pub mod iteration;
