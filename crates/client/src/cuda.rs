@@ -1,19 +1,16 @@
 //! The driver's C functions. Here what all of them have: that the driver works, and that a context is current; and those
 //! that want neither.
-//!
-//! A function has several names where what they differ in is nothing here: the default stream that is meant by NULL
-//! (`_ptsz`, `_ptds`), or the version, where only what it does has changed.
 #![allow(unsafe_code, reason = "C functions' names")]
 
-mod context;
+pub mod context;
 mod copy;
-mod device;
-mod entry;
+pub mod device;
+pub mod entry;
 mod event;
 mod memory;
 mod names;
 mod pointer;
-mod pool;
+pub mod pool;
 mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
@@ -61,19 +58,10 @@ fn current(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
     })
 }
 
-/// C functions, by all of their names.
+/// C functions of the driver.
 macro_rules! functions {
-    ($($enter:ident [$($name:ident)+] $arguments:tt = $call:expr;)*) => {
-        $($(functions! { @ $enter $name $arguments $call })+)*
-    };
-    (@ $enter:ident $name:ident ($($argument:ident: $type:ty),* $(,)?) $call:expr) => {
-        const _: () = {
-            // SAFETY: the name is this function's alone.
-            #[unsafe(export_name = concat!("vgpu_cuda_1_", stringify!($name)))]
-            extern "C" fn function($($argument: $type),*) -> std::ffi::c_int {
-                $enter($call)
-            }
-        };
+    ($($functions:tt)*) => {
+        $crate::functions::functions! { "vgpu_cuda_1_" $($functions)* }
     };
 }
 use functions;
