@@ -7,16 +7,20 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
+    socket_with,
 };
-use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
+use rustix::process::{Resource, getrlimit};
 
 use crate::api;
 use crate::contents;
@@ -29,12 +33,15 @@ use crate::ring::{self, Gone, Reader, Writer};
 use crate::staging;
 use crate::status;
 use crate::sync::{Region, Spin};
-use crate::sys::{Reserved, Shared};
+use crate::sys::{self, Reserved, Shared};
 use crate::wire::{Head, Malformed, Words};
 use crate::worker::{Device, Worker};
 
 /// How long a client may take to say who it is. It does so as soon as it is connected.
 const HELLO: Duration = Duration::from_secs(5);
+
+/// How long a worker may take to answer it; that is when the host has much else to do.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a worker goes on doing a client's records before it looks whether that is there.
 const LOOK: Duration = Duration::from_millis(250);
@@ -48,10 +55,8 @@ const ANSWERS: usize = RING;
 const COUNTERS: usize = ANSWERS + reply::WORDS;
 const TABLE: usize = COUNTERS + counters::WORDS;
 const STAGING: usize = TABLE + CONTENTS;
-const ALL: usize = STAGING + staging::WORDS;
-
 /// Where host-allocated memory begins, after all that both sides have mapped: of whole pages, on each architecture.
-const HOST: u64 = (ALL * size_of::<u64>()).next_multiple_of(1 << 16) as u64;
+const HOST: u64 = (Channel::WORDS * size_of::<u64>()).next_multiple_of(1 << 16) as u64;
 
 /// Where it ends, in a process that may write files of that size.
 const HOST_END: u64 = HOST + (1 << 36);
@@ -71,21 +76,62 @@ pub struct Channel {
     _reserved: Option<Reserved>,
 }
 
+/// Connects to where a worker listens, for [`Channel::connect`].
+///
+/// # Errors
+/// Of the system; `TimedOut` where more wait to be let in than there is room for, and none is.
+pub fn reach(path: &Path) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    let (address, end) = (SocketAddrUnix::new(path)?, Instant::now() + PATIENCE);
+    loop {
+        match connect(&socket, &address) {
+            // A program's timer may interrupt it again and again.
+            Err(Errno::INTR) if Instant::now() < end => {}
+            Err(Errno::INTR | Errno::AGAIN) => return Err(late()),
+            connected => return connected.map(|()| socket.into()).map_err(Into::into),
+        }
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("it does not answer within {} seconds", PATIENCE.as_secs()))
+}
+
+/// Waits until there is something to be read, or the end.
+fn wait_for_answer(socket: &UnixStream) -> io::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(late()),
+            Err(Errno::INTR) => {}
+            polled => return polled.map(|_| ()).map_err(Into::into),
+        }
+    }
+}
+
 impl Channel {
+    /// How much memory is shared.
+    pub const WORDS: usize = STAGING + staging::WORDS;
+
     /// The client's side.
     ///
     /// # Errors
     /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
-    /// worker refuses.
+    /// worker refuses, `TimedOut` where it does not answer.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
         let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-        let memory = Shared::new(ALL, HOST_END.min(most))?;
-        let hello = api::fingerprint().to_le_bytes();
+        let memory = Shared::new(Self::WORDS, HOST_END.min(most))?;
+        let hello = api::FINGERPRINT.to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fds = [memory.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL))?;
+        wait_for_answer(&socket)?;
+        // Which comes at once.
         let mut ready = [0; 16];
         io::Read::read_exact(&mut &socket, &mut ready)?;
         let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
@@ -109,10 +155,11 @@ impl Channel {
     /// As [`Channel::accept`], once the client has said that it is one. It waits for its [`Channel::welcome`].
     ///
     /// # Errors
-    /// Of the system; `InvalidData` where what the client has handed over is not what was agreed upon.
+    /// Of the system, and those of [`sys::peer`]; `InvalidData` where what the client has handed over is not what was
+    /// agreed upon.
     pub fn with(socket: UnixStream, memory: OwnedFd, device: Range<u64>) -> io::Result<Self> {
-        let memory = Shared::open(memory, ALL)?;
-        let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
+        let memory = Shared::open(memory, Self::WORDS)?;
+        let peer = sys::peer(&socket)?;
         Ok(Self { memory, peer, socket: Some(socket), device, _reserved: None })
     }
 
@@ -212,7 +259,7 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
         return Err(ErrorKind::UnexpectedEof.into());
     }
     match fd {
-        Some(memory) if received.bytes == 8 && hello == api::fingerprint().to_le_bytes() => {
+        Some(memory) if received.bytes == 8 && hello == api::FINGERPRINT.to_le_bytes() => {
             Ok(Hello::Client(memory))
         }
         None if received.bytes == 8 && hello == status::HELLO => Ok(Hello::Status),

@@ -31,6 +31,8 @@ pub mod deferred;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(test)]
+mod fingerprint;
 #[cfg(not(loom))]
 pub mod host;
 pub mod iteration;
