@@ -38,12 +38,12 @@ fn alone(call: impl FnOnce() -> Result) -> c_int {
 }
 
 /// What C is told of a call that may be made before `cuInit`.
-fn answer(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn answer(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     alone(|| process::call(|session, _| call(session)))
 }
 
 /// What C is told of a call that wants the driver to work.
-fn initialised(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn initialised(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     answer(|session| {
         crate::device::initialised()?;
         call(session)
@@ -51,7 +51,7 @@ fn initialised(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
 }
 
 /// What C is told of a call that wants a current context.
-fn current(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn current(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     initialised(|session| {
         contexts::current()?;
         call(session)
