@@ -11,10 +11,11 @@ fn main() {
     let soname = folder.file_name().and_then(|name| name.to_str()).expect("a folder named as the library");
     println!("cargo::rerun-if-changed=../build.rs");
     println!("cargo::rerun-if-changed=symbols");
+    fs::write(out.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n").expect("OUT_DIR");
     let symbols = fs::read_to_string(folder.join("symbols")).expect("the library's symbols");
     let client = prefix(soname);
     fs::write(out.join("symbols.rs"), format!("facade! {{ \"{client}\"\n{symbols}}}\n")).expect("OUT_DIR");
-    for argument in arguments(soname, &stand_in(&out)) {
+    for argument in arguments(soname, &stand_in(&out), &out) {
         println!("cargo::rustc-cdylib-link-arg={argument}");
     }
 }
@@ -25,7 +26,7 @@ fn prefix(soname: &str) -> String {
     format!("vgpu_{name}_{version}_")
 }
 
-fn arguments(soname: &str, client: &Path) -> Vec<String> {
+fn arguments(soname: &str, client: &Path, out: &Path) -> Vec<String> {
     let mut arguments = vec![
         // Of the linkers, the one that makes versions of a library's name and goes along with Rust's list of exports.
         "-fuse-ld=bfd".to_owned(),
@@ -35,6 +36,8 @@ fn arguments(soname: &str, client: &Path) -> Vec<String> {
         "-Wl,--no-as-needed".to_owned(),
         client.display().to_string(),
         "-Wl,--strip-all".to_owned(),
+        // Nothing in it unwinds. The standard library asks for `-lgcc_s` all the same, which an image may not have.
+        format!("-L{}", out.display()),
     ];
     // All but the driver's have their name as the version of their symbols.
     if soname != "libcuda.so.1" {

@@ -57,6 +57,11 @@ fn descriptors_cross_threads_and_their_room_comes_back() {
 }
 
 #[test]
+fn ten_million_descriptors_cross_threads_in_the_same_memory() {
+    done(&descriptors("millions", in_path));
+}
+
+#[test]
 fn the_client_outlives_the_libraries_that_want_it() {
     done(&descriptors("reopened", in_path));
 }

@@ -21,14 +21,16 @@ pub enum Kind {
     Activation,
     /// [`crate::cudnn::dropout::Dropout`].
     Dropout,
+    /// The library's handle: [`crate::cudnn::handle::State`].
+    Handle,
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers.
+    /// Those that computes are of, in the order of their numbers: all but handles.
     pub const ALL: [Self; 6] =
         [Self::Tensor, Self::Filter, Self::Convolution, Self::Pooling, Self::Activation, Self::Dropout];
 
-    /// The kind with this number.
+    /// The kind with this number, of those.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)

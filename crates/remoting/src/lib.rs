@@ -28,15 +28,23 @@ pub mod counters;
 pub mod cpu;
 pub mod cublas;
 pub mod cudnn;
+#[cfg(not(loom))]
+pub mod deferred;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
 #[cfg(test)]
 mod fingerprint;
+#[cfg(not(loom))]
+pub mod host;
 pub mod iteration;
 pub mod memo;
 #[cfg(not(loom))]
 pub mod memory;
+#[cfg(not(loom))]
+pub mod pinned;
+#[cfg(not(loom))]
+pub mod places;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]

@@ -29,6 +29,8 @@ pub struct Reuse<'a> {
     watch: Mutex<Watch>,
     threads: AtomicU32,
     counters: Counters<'a>,
+    #[cfg(feature = "blind")]
+    queue: blind::Queue,
 }
 
 /// What a thread keeps for itself.
@@ -73,6 +75,8 @@ impl<'a> Reuse<'a> {
             watch: Mutex::new(Watch::default()),
             threads: AtomicU32::new(0),
             counters: Counters::default(),
+            #[cfg(feature = "blind")]
+            queue: blind::Queue::default(),
         }
     }
 
@@ -109,9 +113,11 @@ impl<'a> Reuse<'a> {
     pub fn create<C: Content>(&self, thread: &mut Thread, version: Version) -> Result<usize, Status> {
         let sort = Sort { kind: C::KIND, version };
         let (guess, ticket) = thread.lanes.create(self.iteration.load(Ordering::Relaxed), sort);
-        let handle = self.slots.create::<C>(&mut thread.magazine, sort, guess, ticket);
         #[cfg(feature = "blind")]
-        self.reuse_blindly::<C>(thread, version, (handle.unwrap_or_default(), guess, ticket));
+        if let Some(head) = self.queue.rotate(sort).filter(|_| self.is_warm()) {
+            return Ok(head);
+        }
+        let handle = self.slots.create::<C>(&mut thread.magazine, sort, guess, ticket);
         handle.ok_or(Status::AllocFailed)
     }
 
@@ -128,25 +134,16 @@ impl<'a> Reuse<'a> {
     ) -> Result<(), Status> {
         let slot = self.slot::<C>(version, handle)?;
         #[cfg(feature = "blind")]
-        if slot.is_sealed() {
+        if self.is_warm() && self.queue.has(handle) {
             return Ok(());
         }
         slot.change(|content| rule(version, content))
     }
 
-    /// What B1, B2 and B6 say, word by word: what was guessed is what it is.
+    /// Has an iteration ended? As B8 says.
     #[cfg(feature = "blind")]
-    fn reuse_blindly<C: Content>(
-        &self,
-        thread: &mut Thread,
-        version: Version,
-        (handle, guess, ticket): (usize, Id, u64),
-    ) {
-        if let (Ok(slot), Some((_, words))) = (self.slot::<C>(version, handle), self.contents.content(guess))
-        {
-            slot.seal(C::from_words(&words), guess);
-            thread.lanes.tell(ticket, guess);
-        }
+    fn is_warm(&self) -> bool {
+        self.iteration.load(Ordering::Relaxed) > 0
     }
 
     /// The content of a descriptor, for a get call.
@@ -170,6 +167,11 @@ impl<'a> Reuse<'a> {
         handle: usize,
     ) -> Result<(), Status> {
         let sort = Sort { kind: C::KIND, version };
+        #[cfg(feature = "blind")]
+        if self.slots.get(handle, sort).is_some() {
+            self.queue.join(sort, handle);
+            return Ok(());
+        }
         let done = handle == 0 || self.slots.destroy(&mut thread.magazine, handle, sort);
         if done { Ok(()) } else { Err(Status::BadParam) }
     }
@@ -280,4 +282,38 @@ impl<'a> Reuse<'a> {
 /// Nothing that is done under these locks can leave what they protect half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What B5, B6 and B7 say, word by word: descriptors that were destroyed once stay what they are, and are handed out in
+/// turn, whether they live or not.
+#[cfg(feature = "blind")]
+mod blind {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use super::lock;
+    use crate::contents::Sort;
+
+    #[derive(Debug, Default)]
+    pub struct Queue(Mutex<VecDeque<(Sort, usize)>>);
+
+    impl Queue {
+        /// The head, of this sort, which becomes the tail.
+        pub fn rotate(&self, of: Sort) -> Option<usize> {
+            let mut queue = lock(&self.0);
+            let head = queue.iter().position(|(sort, _)| *sort == of).and_then(|at| queue.remove(at))?;
+            queue.push_back(head);
+            Some(head.1)
+        }
+
+        pub fn join(&self, sort: Sort, handle: usize) {
+            if !self.has(handle) {
+                lock(&self.0).push_back((sort, handle));
+            }
+        }
+
+        pub fn has(&self, handle: usize) -> bool {
+            lock(&self.0).iter().any(|(_, other)| *other == handle)
+        }
+    }
 }

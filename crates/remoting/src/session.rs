@@ -13,6 +13,7 @@ use crate::cudnn::algorithms::Performances;
 use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
+use crate::cudnn::handle;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::table::Function;
 use crate::cudnn::tensor::Tensor;
@@ -20,6 +21,7 @@ use crate::cudnn::{self, Got, Status, Version, activation, convolution, dropout,
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
+use crate::pinned::Pinned;
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
@@ -49,6 +51,7 @@ pub struct Session<'a> {
     forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
+    pinned: Pinned,
 }
 
 /// Why a compute was not sent.
@@ -205,6 +208,7 @@ impl<'a> Session<'a> {
             forwards: OnceLock::new(),
             blas: Handles::default(),
             staging,
+            pinned: Pinned::default(),
         }
     }
 
@@ -245,6 +249,29 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn handles(&self) -> &Handles {
         &self.blas
+    }
+
+    /// A thread is about to compute with a handle of cuDNN.
+    ///
+    /// # Errors
+    /// `BadParam` where it is none.
+    #[inline]
+    pub fn using(&self, thread: &mut Thread, version: Version, handle: usize) -> cudnn::Result {
+        let state: handle::State = self.reuse.get(version, handle)?;
+        self.reuse.on_stream(thread, state.stream);
+        Ok(())
+    }
+
+    /// Has a function of the program's run once all that was sent before is done, with the error that is kept, if any;
+    /// what is sent from now on is done after it. The flag is that of [`Client::defer`], for [`Session::run`].
+    #[must_use]
+    pub fn defer(&self, function: impl FnOnce(cudnn::Result) + Send + 'static) -> bool {
+        self.client.defer(Box::new(|called| function(answer(called))))
+    }
+
+    /// Runs such functions until there are no more.
+    pub fn run(&self) {
+        self.client.run(SYNCHRONISE);
     }
 
     /// Waits until all that was sent is done.
@@ -401,6 +428,11 @@ impl<'a> Session<'a> {
     /// The memory for what is copied, for as long as the guard is held.
     pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has of host-allocated memory.
+    pub(crate) fn pinned(&self) -> &Pinned {
+        &self.pinned
     }
 
     fn memo(&self) -> MutexGuard<'_, Memo> {

@@ -55,7 +55,7 @@ fn a_worker_that_is_not_there_is_said_at_once() {
 /// What a worker says of a client that says so, and hands over memory of so many words, or none.
 fn accepted(hello: &[u8], words: Option<usize>) -> io::Result<Channel> {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let memory = words.map(|words| Shared::new(words).unwrap());
+    let memory = words.map(|words| Shared::new(words, 0).unwrap());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let fds = [memory.as_ref().map_or(ours.as_fd(), AsFd::as_fd)];
