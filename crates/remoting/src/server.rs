@@ -31,7 +31,7 @@ use crate::{confine, sys};
 
 /// How to call it.
 pub const USAGE: &str = "vgpu-worker --memory BYTES (--socket PATH | --socket-fd N) [--watch-cgroup-fd N] [--watch-fd N] \
-     [--user UID]";
+     [--user UID] [--name TEXT]";
 
 /// How many client processes are served at a time: their threads and shared memory are the worker's.
 pub const MAX_CLIENTS: usize = 128;
@@ -70,6 +70,8 @@ pub struct Arguments {
     pub watch: Option<RawFd>,
     /// Who it becomes where it is started as root.
     pub user: Option<u32>,
+    /// What it says of whom it is, in its lines.
+    pub name: Option<String>,
 }
 
 /// Where clients connect.
@@ -87,7 +89,8 @@ impl Arguments {
     /// # Errors
     /// What is wrong with them, in a line.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
-        let (mut memory, mut socket, mut watch_cgroup, mut watch, mut user) = (None, None, None, None, None);
+        let (mut memory, mut socket) = (None, None);
+        let (mut watch_cgroup, mut watch, mut user, mut name_of) = (None, None, None, None);
         let mut arguments = arguments.into_iter();
         while let Some(name) = arguments.next() {
             let value = arguments.next().ok_or_else(|| format!("{name:?} has no value"))?;
@@ -96,6 +99,7 @@ impl Arguments {
                 Some("--socket") => socket.replace(Socket::Path(value.into())).is_some(),
                 Some("--socket-fd") => socket.replace(Socket::Inherited(number(&name, &value)?)).is_some(),
                 Some("--watch-cgroup-fd") => watch_cgroup.replace(number(&name, &value)?).is_some(),
+                Some("--name") => name_of.replace(text(&name, value)?).is_some(),
                 Some("--user") => user.replace(number(&name, &value)?).is_some(),
                 Some("--watch-fd") => watch.replace(number(&name, &value)?).is_some(),
                 _ => return Err(format!("{name:?} is no argument")),
@@ -110,7 +114,7 @@ impl Arguments {
             return Err("--user is to be 1 to 4294967294".into());
         }
         let socket = socket.ok_or("--socket or --socket-fd is missing")?;
-        let arguments = Self { memory, socket, watch_cgroup, watch, user };
+        let arguments = Self { memory, socket, watch_cgroup, watch, user, name: name_of };
         let fds = arguments.fds();
         if (1..fds.len()).any(|i| fds[i..].contains(&fds[i - 1])) {
             return Err("a descriptor is one thing only".into());
@@ -135,13 +139,19 @@ fn number<T: std::str::FromStr>(name: &OsString, value: &OsString) -> Result<T, 
         .ok_or_else(|| format!("{name:?} is no number: {value:?}"))
 }
 
+fn text(name: &OsString, value: OsString) -> Result<String, String> {
+    let text = value.into_string().ok().filter(|text| !text.contains(char::is_control));
+    text.ok_or_else(|| format!("{name:?} is no text in one line"))
+}
+
 /// Serves until it is told to end, by SIGTERM or SIGINT, or by the end of what it watches. With a socket that it was
 /// started with it leaves all else behind that it was; where it makes one, as for tests, it stays where it is, and whose.
 ///
 /// # Errors
 /// Of the system, before any client is served.
 pub fn run(arguments: &Arguments) -> io::Result<()> {
-    let Arguments { memory, socket, watch_cgroup, watch, user } = arguments;
+    let Arguments { memory, socket, watch_cgroup, watch, user, name } = arguments;
+    let server = Arc::new(Server::new(*memory, name.as_deref()));
     let [process, cgroup] = [watch, watch_cgroup].map(|number| number.map(sys::inherited).transpose());
     let (process, cgroup) = (process?, cgroup?);
     match socket {
@@ -150,13 +160,13 @@ pub fn run(arguments: &Arguments) -> io::Result<()> {
             confine::detach(&arguments.fds())?;
             let mut watch = Watch::new(process, cgroup)?;
             confine::confine(Some(user.unwrap_or(confine::NOBODY)))?;
-            serve_all(&listener, &mut watch, *memory)
+            serve_all(&server, &listener, &mut watch)
         }
         Socket::Path(path) => {
             let mut watch = Watch::new(process, cgroup)?;
             let listener = UnixListener::bind(path)?;
             confine::confine(*user)?;
-            let served = serve_all(&listener, &mut watch, *memory);
+            let served = serve_all(&server, &listener, &mut watch);
             std::fs::remove_file(path)?;
             served
         }
@@ -172,10 +182,9 @@ fn told() -> io::Result<UnixStream> {
     Ok(told)
 }
 
-fn serve_all(listener: &UnixListener, watch: &mut Watch, memory: u64) -> io::Result<()> {
+fn serve_all(server: &Arc<Server>, listener: &UnixListener, watch: &mut Watch) -> io::Result<()> {
     let told = told()?;
     listener.set_nonblocking(true)?;
-    let server = Arc::new(Server::new(memory));
     server.say_panics();
     while !watch.is_over() {
         let mut fds = vec![PollFd::new(&told, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
@@ -209,6 +218,8 @@ struct Server {
     /// Of host-allocated memory, which is as much as there is of the device.
     host: Arc<Budget>,
     device: Range<u64>,
+    /// What its lines begin with.
+    name: String,
     lines: AtomicU32,
     clients: Mutex<Clients>,
 }
@@ -228,8 +239,9 @@ struct Served<'a> {
 }
 
 impl Server {
-    fn new(memory: u64) -> Self {
+    fn new(memory: u64, name: Option<&str>) -> Self {
         Self {
+            name: name.map_or_else(|| "vgpu-worker".into(), |name| format!("vgpu-worker: {name}")),
             budget: Budget::new(memory),
             host: Budget::new(memory),
             device: addresses(memory),
@@ -341,7 +353,7 @@ impl Server {
     fn say(&self, line: &str) {
         if self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
             // Nobody may read it, or the disk be full.
-            let _ = io::Write::write_all(&mut io::stderr(), format!("vgpu-worker: {line}\n").as_bytes());
+            let _ = io::Write::write_all(&mut io::stderr(), format!("{}: {line}\n", self.name).as_bytes());
         }
     }
 }
@@ -373,22 +385,25 @@ mod tests {
             watch_cgroup: None,
             watch: None,
             user: None,
+            name: None,
         };
         assert_eq!(parse("--socket-fd 3 --memory 1"), Ok(none()));
         let socket = || Socket::Path("/run/s".into());
         let arguments = parse("--memory 1024 --socket /run/s --watch-fd 5");
         assert_eq!(arguments, Ok(Arguments { memory: 1024, socket: socket(), watch: Some(5), ..none() }));
-        let arguments = parse("--watch-cgroup-fd 4 --memory 1 --user 7 --socket-fd 3");
-        assert_eq!(arguments, Ok(Arguments { watch_cgroup: Some(4), user: Some(7), ..none() }));
+        assert_eq!(Server::new(1, Some("c1")).name, "vgpu-worker: c1");
+        let arguments = parse("--watch-cgroup-fd 4 --memory 1 --user 7 --name c1 --socket-fd 3");
+        let name = Some("c1".into());
+        assert_eq!(arguments, Ok(Arguments { watch_cgroup: Some(4), user: Some(7), name, ..none() }));
     }
 
     #[test]
     fn a_panic_ends_the_service_of_one_client() {
-        let server = Arc::new(Server::new(1 << 20));
+        let server = Arc::new(Server::new(1 << 20, None));
         let (ours, theirs) = UnixStream::pair().unwrap();
         server
             .spawn(|server| {
-                let memory = Shared::new(Channel::WORDS)?.as_fd().try_clone_to_owned()?;
+                let memory = Shared::new(Channel::WORDS, 0)?.as_fd().try_clone_to_owned()?;
                 let _served = server.admit(Channel::with(theirs, memory, 0..0)?)?;
                 assert_eq!(server.status().live, 1);
                 panic!("as a fault of ours would have it");
@@ -413,6 +428,7 @@ mod tests {
             ("--memory 1 --socket s --user 4294967295", "--user is to be 1 to 4294967294"),
             ("--memory 1 --socket-fd 3 --watch-fd 4 --watch-cgroup-fd 3", "a descriptor is one thing only"),
             ("--memory 1 --socket-fd 3 --watch-fd 4 --watch-cgroup-fd 4", "a descriptor is one thing only"),
+            ("--memory 1 --socket s --name \u{1b}[2J", "\"--name\" is no text in one line"),
             ("--gpu 1", "\"--gpu\" is no argument"),
         ];
         for (line, message) in wrong {

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::{Program, connect, session};
@@ -33,6 +34,9 @@ fn started(more: &str, with: &str, watched: Option<&Sleeper>) -> Program {
 
 /// Until it has confined itself: it serves then.
 fn served(program: &Program) {
+    /// A process has one client's addresses once.
+    static CLIENT: Mutex<()> = Mutex::new(());
+    let _alone = CLIENT.lock();
     let channel = connect(&program.socket);
     session(Mode::Reuse, &channel).allocate(1000).unwrap();
 }
