@@ -87,6 +87,7 @@ int cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
 int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
                       int kind, handle stream);
 int cudaMemset(void *address, int value, size_t bytes);
+int cudaMemsetAsync(void *address, int value, size_t bytes, handle stream);
 int cudaMemset_ptds(void *address, int value, size_t bytes);
 int cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height);
 int cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height, handle stream);
@@ -279,6 +280,7 @@ static void host(void) {
     puts("");
     SAY(cudaMemGetInfo(&before, &total));
     /* At once, while they are copied. */
+    memset(a + 8, 'y', 8);
     SAY(cudaMemcpyAsync(device, a, 1 << 20, TO_DEVICE, stream));
     SAY(cudaFreeHost(a));
     SAY(cudaFreeHost(a));
@@ -404,6 +406,12 @@ static void count(void *data) {
     *(int *)data += count;
 }
 
+static char *shared, seen[8];
+static void see(void *data) {
+    (void)data;
+    memcpy(seen, shared, 4);
+}
+
 static handle called;
 static void callback(handle stream, int status, void *data) {
     called = stream;
@@ -445,6 +453,13 @@ static void streams(void) {
     SAY(cudaEventDestroy(event));
     SAY(cudaEventQuery(event));
     puts("");
+    cudaMalloc((void **)&shared, 1 << 20);
+    char *device = shared;
+    cudaMallocHost((void **)&shared, 1 << 20);
+    cudaMemsetAsync(device, 'm', 1 << 20, a);
+    SAY(cudaMemcpyAsync(shared, device, 1 << 20, TO_HOST, a));
+    SAY(cudaLaunchHostFunc(a, see, NULL));
+    printf("%s ", seen);
     value = 0;
     SAY(cudaLaunchHostFunc(a, count, &value));
     SAY(value);
