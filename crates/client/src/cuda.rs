@@ -11,7 +11,7 @@ mod memory;
 mod names;
 mod pointer;
 pub mod pool;
-mod stream;
+pub mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,8 @@ pub const VERSION: c_int = 12_040;
 
 type Result<T = ()> = std::result::Result<T, Error>;
 
-fn code(result: Result) -> c_int {
+/// What C is told of a result.
+pub fn code(result: Result) -> c_int {
     result.map_or_else(|Error(error)| error, |()| 0)
 }
 
@@ -38,12 +39,12 @@ fn alone(call: impl FnOnce() -> Result) -> c_int {
 }
 
 /// What C is told of a call that may be made before `cuInit`.
-fn answer(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn answer(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     alone(|| process::call(|session, _| call(session)))
 }
 
 /// What C is told of a call that wants the driver to work.
-fn initialised(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn initialised(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     answer(|session| {
         crate::device::initialised()?;
         call(session)
@@ -51,7 +52,7 @@ fn initialised(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
 }
 
 /// What C is told of a call that wants a current context.
-fn current(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn current(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     initialised(|session| {
         contexts::current()?;
         call(session)

@@ -36,7 +36,7 @@ thread_local! {
 /// that it does not have, and its worker is its parent's. So nothing of it is touched.
 #[inline]
 pub fn call<E: From<Status>>(
-    call: impl FnOnce(&Session<'static>, &mut Thread) -> Result<(), E>,
+    call: impl FnOnce(&'static Session<'static>, &mut Thread) -> Result<(), E>,
 ) -> Result<(), E> {
     if is_forked() {
         return Err(Status::NotInitialized.into());

@@ -401,7 +401,7 @@ static void pools(void) {
 
 static void count(void *data) {
     int count = -1;
-    /* A program must not, and nothing holds it up. */
+    /* It wants nothing of the device. */
     cudaGetDeviceCount(&count);
     *(int *)data += count;
 }
@@ -459,16 +459,18 @@ static void streams(void) {
     cudaMemsetAsync(device, 'm', 1 << 20, a);
     SAY(cudaMemcpyAsync(shared, device, 1 << 20, TO_HOST, a));
     SAY(cudaLaunchHostFunc(a, see, NULL));
+    SAY(cudaStreamSynchronize(a));
     printf("%s ", seen);
     value = 0;
     SAY(cudaLaunchHostFunc(a, count, &value));
-    SAY(value);
     SAY(cudaStreamAddCallback(b, callback, &value, 0));
+    SAY(cudaDeviceSynchronize());
     SAY(value);
     SAY(called == b);
     SAY(cudaStreamAddCallback(b, callback, &value, 1));
     SAY(cudaLaunchHostFunc(&a, count, &value));
     SAY(cudaLaunchHostFunc(a, NULL, &value));
+    SAY(cudaStreamQuery(a));
     SAY(value);
     SAY(cudaStreamDestroy(a));
     SAY(cudaStreamDestroy(b));

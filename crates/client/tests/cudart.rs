@@ -99,7 +99,7 @@ fn functions_of_the_program_are_called_after_what_was_sent_before() {
         &[
             "0 1 0 0 1 0 0 0 0 1 0 0 0 400",
             "0 1 0 0 1 0 0 0 400 0 1 0 400",
-            "0 0 mmmm 0 1 0 11 1 1 400 1 11 0 0",
+            "0 0 0 mmmm 0 0 0 11 1 1 400 1 0 11 0 0",
         ],
     );
 }

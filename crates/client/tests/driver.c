@@ -1,6 +1,7 @@
 /* A program that takes devices, contexts, memory, streams and events from the driver, by what it is told to do. Says what
  * comes of each call. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -110,9 +111,12 @@ int cuEventRecord(handle event, handle stream);
 int cuEventQuery(handle event);
 int cuEventSynchronize(handle event);
 int cuEventElapsedTime(float *milliseconds, handle from, handle to);
+int cuLaunchHostFunc(handle stream, void (*function)(void *), void *data);
+int cuStreamAddCallback(handle stream, void (*function)(handle, int, void *), void *data, unsigned flags);
 int cuModuleLoadData(handle *module, const void *image);
 int cudaMalloc(void **made, size_t bytes);
 int cudaFree(void *at);
+int cudaDeviceSynchronize(void);
 int cudaStreamCreate(handle *made);
 int cudaStreamDestroy(handle stream);
 int cudaStreamSynchronize(handle stream);
@@ -691,6 +695,82 @@ static void streams(void) {
     puts("");
 }
 
+static sem_t released;
+static int order[4], count;
+
+static void waits(void *letter) {
+    sem_wait(&released);
+    *(char *)letter = 'Z';
+    order[count++] = 1;
+}
+
+static void takes(void *nothing) {
+    (void)nothing;
+    sem_wait(&released);
+}
+
+/* Who would be waited for cannot wait. */
+static void asks(void *status) {
+    *(int *)status = cudaDeviceSynchronize();
+    order[count++] = 2;
+}
+
+static void called_back(handle stream, int status, void *of) {
+    order[count++] = stream == of && status == 0 ? 3 : 9;
+}
+
+/* Of the program's, which have their turn in a stream. */
+static void functions(void) {
+    handle context, stream, before, after;
+    char *letters, copied[2] = "";
+    address at;
+    int status = 0;
+    cuInit(0);
+    cuCtxCreate_v2(&context, 0, 0);
+    cuStreamCreate(&stream, 1);
+    cuEventCreate(&before, 2);
+    cuEventCreate(&after, 2);
+    cuMemAlloc_v2(&at, SIZE);
+    cuMemHostAlloc((void **)&letters, SIZE, 0);
+    letters[0] = 'A';
+    sem_init(&released, 0, 0);
+    SAY(cuLaunchHostFunc(stream, NULL, NULL));
+    SAY(cuLaunchHostFunc(&stream, asks, &status));
+    SAY(cuEventRecord(before, stream));
+    SAY(cuLaunchHostFunc(stream, waits, letters));
+    SAY(cuMemcpyHtoDAsync_v2(at, letters, 1, stream));
+    SAY(cuEventRecord(after, stream));
+    SAY(cuLaunchHostFunc(stream, asks, &status));
+    SAY(cuStreamAddCallback(stream, called_back, stream, 1));
+    SAY(cuStreamAddCallback(stream, called_back, stream, 0));
+    SAY(cuEventSynchronize(before));
+    SAY(cuEventQuery(before));
+    SAY(cuEventQuery(after));
+    SAY(cuStreamQuery(stream));
+    SAY(count);
+    puts("");
+    sem_post(&released);
+    SAY(cuEventSynchronize(after));
+    SAY(cuEventQuery(after));
+    SAY(cuStreamSynchronize(stream));
+    SAY(cuStreamQuery(stream));
+    SAY(count);
+    SAY(order[0] * 100 + order[1] * 10 + order[2]);
+    SAY(status != 0);
+    SAY(cuMemcpyDtoH_v2(copied, at, 1));
+    printf("%s ", copied);
+    /* Many more than can wait at once. */
+    sem_destroy(&released);
+    sem_init(&released, 0, 200);
+    for (int i = 0; i < 200; i++)
+        cuLaunchHostFunc(stream, takes, NULL);
+    SAY(cuStreamSynchronize(stream));
+    int left = -1;
+    sem_getvalue(&released, &left);
+    SAY(left);
+    puts("");
+}
+
 typedef int function(void *made, size_t bytes);
 
 static void entries(void) {
@@ -729,7 +809,7 @@ int main(int count, char **arguments) {
         void (*run)(void);
     } all[] = {{"start", start},       {"none", none},         {"contexts", contexts}, {"ends", ends},
                {"primary", primary},   {"memory", memory},     {"host", host}, {"pointers", pointers}, {"pools", pools},
-               {"streams", streams},   {"entries", entries}};
+               {"streams", streams},   {"functions", functions}, {"entries", entries}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (count == 2 && strcmp(arguments[1], all[i].name) == 0) {
             all[i].run();

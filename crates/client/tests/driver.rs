@@ -125,6 +125,13 @@ fn streams_and_events_are_the_runtimes_too_and_no_childs() {
     assert!(err.contains("cuModuleLoadData is not served") && err.lines().count() == 1, "{err}");
 }
 
+/// 600 is not ready.
+#[test]
+fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {
+    let lines = ["1 400 0 0 0 0 0 1 0 0 0 600 600 0", "0 0 0 0 3 123 1 0 Z 0 0"];
+    assert_says("functions", &lines);
+}
+
 #[test]
 fn each_function_has_an_address_by_its_name_and_version() {
     let (out, err) = says("entries");

@@ -27,6 +27,7 @@ use crate::contents;
 use crate::counters::{self, Counter};
 use crate::cublas::backend::Blas;
 use crate::cudnn::backend::Backend;
+use crate::deferred::{Deferred, Function, Progress, Waiting};
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
 use crate::staging;
@@ -236,6 +237,8 @@ pub enum Hello {
     Client(OwnedFd),
     /// One who asks how the worker and its clients are ([`crate::status`]).
     Status,
+    /// One who wants the worker to end, since its lease has ended. A container can only end its own.
+    End,
 }
 
 /// What a peer says when it has connected.
@@ -262,6 +265,7 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
             Ok(Hello::Client(memory))
         }
         None if received.bytes == 8 && hello == status::HELLO => Ok(Hello::Status),
+        None if received.bytes == 8 && hello == status::END => Ok(Hello::End),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none")),
     }
 }
@@ -273,6 +277,8 @@ pub struct Client<'a> {
     sending: Mutex<Sending<'a>>,
     /// A place for an answer has become free.
     freed: Condvar,
+    /// A function of the program's has its turn, or is done.
+    turned: Condvar,
     spin: Spin,
     /// The worker was found gone; it stays so.
     gone: AtomicBool,
@@ -283,6 +289,7 @@ struct Sending<'a> {
     ring: Writer<'a>,
     free: Free,
     records: u64,
+    deferred: Deferred,
 }
 
 /// What a client has sent.
@@ -298,11 +305,17 @@ impl<'a> Client<'a> {
     /// There is to be one of a channel.
     #[must_use]
     pub fn new(channel: &'a Channel) -> Self {
-        let sending = Sending { ring: Writer::new(channel.ring()), free: Free::default(), records: 0 };
+        let sending = Sending {
+            ring: Writer::new(channel.ring()),
+            free: Free::default(),
+            records: 0,
+            deferred: Deferred::default(),
+        };
         Self {
             channel,
             sending: Mutex::new(sending),
             freed: Condvar::new(),
+            turned: Condvar::new(),
             spin: Spin::default(),
             gone: AtomicBool::new(false),
         }
@@ -319,7 +332,7 @@ impl<'a> Client<'a> {
     /// Sends a call and waits for its answer.
     ///
     /// # Errors
-    /// As [`Client::send`]; within a second of the worker's death.
+    /// As [`Client::send`]; within a second of the worker's death. In a function that was deferred, which others wait for.
     pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Gone> {
         self.call_if(|| true, function, arguments).unwrap_or(Err(Gone))
     }
@@ -347,6 +360,10 @@ impl<'a> Client<'a> {
             self.give(&mut sending, place);
             return None;
         }
+        if sending.deferred.runs_here() {
+            self.give(&mut sending, place);
+            return Some(Err(Gone));
+        }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
         self.flush(&mut sending);
         drop(sending);
@@ -361,11 +378,85 @@ impl<'a> Client<'a> {
     /// As [`Client::call`].
     pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Gone> {
         let (mut sending, place) = self.lock_with_place();
+        while sending.deferred.holds() {
+            if sending.deferred.runs_here() {
+                self.give(&mut sending, place);
+                return Err(Gone);
+            }
+            sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
+        }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, &Words::new());
         self.flush(&mut sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut sending, place);
         answer.map(|_| then())
+    }
+
+    /// Has a function run once all that was sent before is done, and what is sent from now on only after it. It may send,
+    /// but not wait. The flag tells that nobody runs such: then [`Client::run`] is to be called, on a thread of its own.
+    #[must_use]
+    pub fn defer(&self, function: Function) -> bool {
+        // Its place is taken now, since later all may be taken by those who wait for it.
+        let (mut sending, place) = self.lock_with_place();
+        let first = !sending.deferred.holds();
+        sending.deferred.ask(function, place);
+        first
+    }
+
+    /// Runs functions, and sends what waits for them, until there are no more. They are told the answer to a record of
+    /// this number.
+    pub fn run(&self, number: u16) {
+        let mut sending = self.lock();
+        while let Some(next) = sending.deferred.take() {
+            match next {
+                // Whoever waits for its answer finds out that the worker is gone.
+                Waiting::Record(record) => drop(self.put_now(&mut sending, &record)),
+                Waiting::Function(function, place) => {
+                    let head = Head { function: number, place: Some(place) };
+                    let sent = self.put_now(&mut sending, &[head.word()].into_iter().collect());
+                    self.flush(&mut sending);
+                    drop(sending);
+                    let answer = sent.and_then(|()| self.wait(place));
+                    drop(self.turn(|sending| {
+                        self.give(sending, place);
+                        sending.deferred.begin();
+                    }));
+                    function(answer);
+                    sending = self.turn(|sending| sending.deferred.end());
+                }
+            }
+        }
+        self.flush(&mut sending);
+    }
+
+    fn turn(&self, change: impl FnOnce(&mut Sending<'a>)) -> MutexGuard<'_, Sending<'a>> {
+        let mut sending = self.lock();
+        change(&mut sending);
+        self.turned.notify_all();
+        sending
+    }
+
+    /// This moment, for [`Client::progress`].
+    pub fn moment(&self) -> u64 {
+        self.lock().deferred.moment()
+    }
+
+    /// How it is with what was sent before a moment.
+    pub fn progress(&self, moment: u64) -> Progress {
+        self.lock().deferred.progress(moment)
+    }
+
+    /// Waits while a later function is to tell that what was sent before a moment is done. The flag tells that it is.
+    pub fn reach(&self, moment: u64) -> bool {
+        let mut sending = self.lock();
+        loop {
+            match sending.deferred.progress(moment) {
+                Progress::Done => return true,
+                Progress::Pending | Progress::Unknown if sending.deferred.moment() > moment => {}
+                _ => return false,
+            }
+            sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn lock_with_place(&self) -> (MutexGuard<'_, Sending<'a>>, u8) {
@@ -409,7 +500,15 @@ impl<'a> Client<'a> {
         let mut record = Words::new();
         record.push(head.word());
         record.extend(arguments.iter().copied());
-        let sent = sending.ring.send(&record, || self.channel.there());
+        if sending.deferred.holds() {
+            sending.deferred.hold(record);
+            return Ok(());
+        }
+        self.put_now(sending, &record)
+    }
+
+    fn put_now(&self, sending: &mut Sending<'_>, record: &Words) -> Result<(), Gone> {
+        let sent = sending.ring.send(record, || self.channel.there());
         self.gone.fetch_or(sent.is_err(), Ordering::Relaxed);
         sending.records += u64::from(sent.is_ok());
         self.count(sending);

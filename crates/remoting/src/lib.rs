@@ -26,6 +26,8 @@ pub mod counters;
 pub mod cpu;
 pub mod cublas;
 pub mod cudnn;
+#[cfg(not(loom))]
+pub mod deferred;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
