@@ -116,6 +116,8 @@ int cuStreamAddCallback(handle stream, void (*function)(handle, int, void *), vo
 int cuModuleLoadData(handle *module, const void *image);
 int cudaMalloc(void **made, size_t bytes);
 int cudaFree(void *at);
+int cublasCreate_v2(handle *made);
+int cublasSscal_v2(handle blas, int count, const float *factor, void *x, int step);
 int cudaDeviceSynchronize(void);
 int cudaStreamCreate(handle *made);
 int cudaStreamDestroy(handle stream);
@@ -716,7 +718,7 @@ static void asks(void *status) {
 }
 
 static void called_back(handle stream, int status, void *of) {
-    order[count++] = stream == of && status == 0 ? 3 : 9;
+    order[count++] = stream == of && status == 0 ? 3 : status;
 }
 
 /* Of the program's, which have their turn in a stream. */
@@ -771,6 +773,33 @@ static void functions(void) {
     puts("");
 }
 
+/* What a compute does wrong that nobody waits for is said by whoever waits then, and for ever. */
+static void wrong(void) {
+    handle blas = NULL, context, event, stream;
+    address at;
+    const float two = 2;
+    char copied[SIZE];
+    cuInit(0);
+    cuDevicePrimaryCtxRetain(&context, 0);
+    cuCtxSetCurrent(context);
+    cuStreamCreate(&stream, 0);
+    cuEventCreate(&event, 2);
+    cuMemAlloc_v2(&at, SIZE);
+    SAY(cublasCreate_v2(&blas));
+    SAY(cublasSscal_v2(blas, 2, &two, (void *)(at + 4096), 1));
+    SAY(cuEventRecord(event, stream));
+    SAY(cuStreamAddCallback(stream, called_back, stream, 0));
+    SAY(cuLaunchHostFunc(stream, takes, NULL));
+    SAY(cuCtxSynchronize());
+    SAY(order[0]);
+    SAY(count);
+    SAY(cuStreamSynchronize(stream));
+    SAY(cuStreamQuery(stream));
+    SAY(cuMemcpyDtoH_v2(copied, at, SIZE));
+    SAY(cuCtxSynchronize());
+    puts("");
+}
+
 typedef int function(void *made, size_t bytes);
 
 static void entries(void) {
@@ -809,7 +838,7 @@ int main(int count, char **arguments) {
         void (*run)(void);
     } all[] = {{"start", start},       {"none", none},         {"contexts", contexts}, {"ends", ends},
                {"primary", primary},   {"memory", memory},     {"host", host}, {"pointers", pointers}, {"pools", pools},
-               {"streams", streams},   {"functions", functions}, {"entries", entries}};
+               {"streams", streams},   {"functions", functions}, {"wrong", wrong},       {"entries", entries}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (count == 2 && strcmp(arguments[1], all[i].name) == 0) {
             all[i].run();
