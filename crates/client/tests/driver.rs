@@ -93,6 +93,11 @@ fn memory_is_copied_and_filled_and_wrong_addresses_are_said_at_once() {
 }
 
 #[test]
+fn planes_follow_each_other() {
+    assert_says("volumes", &["0 0 0 kl..qr.. 400 1 801 0 1"]);
+}
+
+#[test]
 fn host_allocated_memory_is_copied_in_order_and_ends_with_its_context() {
     assert_says(
         "host",
