@@ -2,14 +2,18 @@
 # breaks all that it does, `make fuzz` all that it reads of an image; each installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual),
 # `make uninstall` takes them away, with the same DESTDIR, PREFIX and HOOKS_DIR.
+# `make demo-reuse` shows a container without a GPU that trains through a worker.
 # `make conformance` compares descriptor rules with the real cuDNN, which it downloads; `make miri` looks for undefined
 # behaviour where memory is shared.
-.PHONY: bench conformance crash demo fuzz install lint miri test uninstall
+.PHONY: bench conformance crash demo demo-reuse fuzz install lint miri test uninstall
 
 PREFIX = /usr
 DESTDIR =
 # `annotation`: hooks run for containers with a vgpu. annotation; `environment`: for all, so that VGPU_… can ask.
 HOOKS = annotation
+# What containers of types with `isolation = "remote"` need, and the host for them: beside bin.
+REMOTE = $(DESTDIR)$(PREFIX)/lib/vgpu
+FACADES = $(notdir $(wildcard crates/facades/lib*))
 # Where podman looks for them (`podman --help`, --hooks-dir).
 HOOKS_DIR = /usr/share/containers/oci/hooks.d
 
@@ -18,21 +22,34 @@ demo:
 	cargo build --release --locked
 	tests/demo.sh target/release/vgpu
 
+demo-reuse:
+	tests/setup.sh demo
+	$(MAKE) install DESTDIR='$(CURDIR)/target/demo' PREFIX= HOOKS_DIR=/hooks.d
+	tests/demo-remote.sh target/demo
+
 install:
 	@test -d hooks/hooks.d/$(HOOKS) || { echo 'HOOKS is annotation or environment' >&2; exit 64; }
-	cargo build --release --locked
+	cargo build --workspace --exclude fake-nvml --release --locked
 	install -D -m 755 target/release/vgpu $(DESTDIR)$(PREFIX)/bin/vgpu
+	install -D -m 755 target/release/vgpu-worker $(REMOTE)/vgpu-worker
+	install -m 644 target/release/libvgpu_client.so $(REMOTE)/libvgpu_client.so
+	for name in $(FACADES); do \
+		install -m 644 target/release/libvgpu_$$(echo $$name | sed 's/^lib//; s/\.so\./_/').so $(REMOTE)/$$name || exit 1; \
+	done
 	install -D -m 644 hooks/hooks.json $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json
 	install -d -m 755 $(DESTDIR)$(HOOKS_DIR)
 	install -m 644 hooks/hooks.d/$(HOOKS)/*.json $(DESTDIR)$(HOOKS_DIR)
 	sed -i 's,/usr/bin/vgpu,$(PREFIX)/bin/vgpu,' $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json \
 		$(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
 
-# The hooks first: one whose program is missing fails every container that it is for.
+# The hooks first: one whose program is missing fails every container that it is for. The rest is removed by its names.
 uninstall:
 	rm -f $(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
 	rm -f $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json $(DESTDIR)$(PREFIX)/bin/vgpu
-	[ ! -d $(DESTDIR)$(PREFIX)/share/vgpu ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/share/vgpu
+	rm -f $(REMOTE)/vgpu-worker $(REMOTE)/libvgpu_client.so $(addprefix $(REMOTE)/,$(FACADES))
+	for dir in $(DESTDIR)$(PREFIX)/share/vgpu $(REMOTE); do \
+		[ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir || exit 1; \
+	done
 
 lint:
 	tests/setup.sh lint

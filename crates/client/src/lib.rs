@@ -6,12 +6,15 @@
 //! panic gets out of one.
 
 mod arguments;
+mod counters;
 mod cublas;
 mod cuda;
 mod cudart;
 mod cudnn;
 mod device;
+mod functions;
 mod handles;
+mod pointers;
 mod process;
 mod sys;
 mod unserved;

@@ -13,23 +13,36 @@
 //!
 //! Pure: [`cudnn`] (contents and rules), [`cublas`], [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
 //! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`]. The system:
-//! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`.
+//! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`. `counters` count what they all
+//! do.
 
 pub mod api;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod contents;
 #[cfg(not(loom))]
+pub mod counters;
+#[cfg(not(loom))]
 pub mod cpu;
 pub mod cublas;
 pub mod cudnn;
+#[cfg(not(loom))]
+pub mod deferred;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(test)]
+mod fingerprint;
+#[cfg(not(loom))]
+pub mod host;
 pub mod iteration;
 pub mod memo;
 #[cfg(not(loom))]
 pub mod memory;
+#[cfg(not(loom))]
+pub mod pinned;
+#[cfg(not(loom))]
+pub mod places;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]
@@ -41,6 +54,8 @@ pub mod server;
 pub mod session;
 pub mod slots;
 pub mod staging;
+#[cfg(not(loom))]
+pub mod status;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
 use crate::contents::Id;
+use crate::counters::{Counter, Counters};
 use crate::cublas::Handles;
 use crate::cudnn::activation::Activation;
 use crate::cudnn::algorithms::Performances;
@@ -20,6 +21,7 @@ use crate::cudnn::{self, Got, Status, Version, activation, convolution, dropout,
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
+use crate::pinned::Pinned;
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
@@ -49,6 +51,7 @@ pub struct Session<'a> {
     forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
+    pinned: Pinned,
 }
 
 /// Why a compute was not sent.
@@ -196,6 +199,7 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
         let staging = Mutex::new(client.channel().staging());
+        let reuse = reuse.counting(Counters::new(client.channel().counters()));
         Self {
             mode,
             reuse,
@@ -204,6 +208,7 @@ impl<'a> Session<'a> {
             forwards: OnceLock::new(),
             blas: Handles::default(),
             staging,
+            pinned: Pinned::default(),
         }
     }
 
@@ -229,6 +234,17 @@ impl<'a> Session<'a> {
         &self.client
     }
 
+    /// Counts a call of a thread's, of any library.
+    #[inline]
+    pub fn called(&self, thread: &Thread) {
+        self.reuse.called(thread);
+    }
+
+    /// Counts bytes of the program's that were moved to the device, or from it.
+    pub fn moved(&self, bytes: u64) {
+        self.reuse.counters().add(Counter::Bytes, bytes);
+    }
+
     /// The handles of cuBLAS, and what is set on them.
     #[must_use]
     pub fn handles(&self) -> &Handles {
@@ -244,6 +260,18 @@ impl<'a> Session<'a> {
         let state: handle::State = self.reuse.get(version, handle)?;
         self.reuse.on_stream(thread, state.stream);
         Ok(())
+    }
+
+    /// Has a function of the program's run once all that was sent before is done, with the error that is kept, if any;
+    /// what is sent from now on is done after it. The flag is that of [`Client::defer`], for [`Session::run`].
+    #[must_use]
+    pub fn defer(&self, function: impl FnOnce(cudnn::Result) + Send + 'static) -> bool {
+        self.client.defer(Box::new(|called| function(answer(called))))
+    }
+
+    /// Runs such functions until there are no more.
+    pub fn run(&self) {
+        self.client.run(SYNCHRONISE);
     }
 
     /// Waits until all that was sent is done.
@@ -400,6 +428,11 @@ impl<'a> Session<'a> {
     /// The memory for what is copied, for as long as the guard is held.
     pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has of host-allocated memory.
+    pub(crate) fn pinned(&self) -> &Pinned {
+        &self.pinned
     }
 
     fn memo(&self) -> MutexGuard<'_, Memo> {
