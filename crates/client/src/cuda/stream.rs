@@ -10,13 +10,13 @@ use crate::pointers::Out;
 
 /// What a program gives with its function.
 #[repr(transparent)]
-struct Data(u64);
+pub struct Data(u64);
 
 /// `CUhostFn`
-type HostFunction = extern "C" fn(Data);
+pub type HostFunction = extern "C" fn(Data);
 
 /// `CUstreamCallback`
-type Callback = extern "C" fn(u64, c_int, Data);
+pub type Callback = extern "C" fn(u64, c_int, Data);
 
 functions! {
     current [cuStreamCreate] (stream: Out<u64>, flags: c_uint) = |_| {
