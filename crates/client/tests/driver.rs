@@ -146,6 +146,11 @@ fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {
     assert_says("streams", "functions", &lines);
 }
 
+#[test]
+fn what_ends_waits_for_a_function_and_the_function_for_nothing() {
+    assert_says("streams", "released", &["0 0 201"]);
+}
+
 /// 719 is a failed compute.
 #[test]
 fn an_error_that_nobody_waited_for_is_said_by_all_that_wait() {

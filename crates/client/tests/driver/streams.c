@@ -142,6 +142,29 @@ static void functions(void) {
     puts("");
 }
 
+static void looks(void *left) {
+    unsigned flags;
+    int active = 1;
+    while (active)
+        cuDevicePrimaryCtxGetState(0, &flags, &active);
+    *(int *)left = cuCtxPopCurrent_v2(NULL);
+}
+
+/* What ends waits for a function, and the function for nothing. */
+static void released_meanwhile(void) {
+    handle context;
+    address at;
+    int left = 0;
+    cuInit(0);
+    cuDevicePrimaryCtxRetain(&context, 0);
+    cuCtxSetCurrent(context);
+    cuMemAlloc_v2(&at, SIZE);
+    SAY(cuLaunchHostFunc(NULL, looks, &left));
+    SAY(cuDevicePrimaryCtxRelease_v2(0));
+    SAY(left);
+    puts("");
+}
+
 /* What a compute does wrong that nobody waits for is said by whoever waits then, and for ever. */
 static void wrong(void) {
     handle blas = NULL, context, event, stream;
@@ -205,6 +228,7 @@ int main(int count, char **arguments) {
     static const struct part parts[] = {
         {"streams", streams},
         {"functions", functions},
+        {"released", released_meanwhile},
         {"wrong", wrong},
         {"entries", entries},
     };
