@@ -86,6 +86,11 @@ fn the_primary_context_is_the_runtimes_and_comes_back_by_the_same_handle() {
     );
 }
 
+#[test]
+fn threads_have_contexts_side_by_side_and_nothing_is_left() {
+    assert_says("contexts", "threads", &["0 0 0 0 0 0 0 0 1"]);
+}
+
 /// 2 is no room, 500 not found, 801 not supported.
 #[test]
 fn memory_is_copied_and_filled_and_wrong_addresses_are_said_at_once() {

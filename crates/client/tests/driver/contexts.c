@@ -266,6 +266,45 @@ static void primary(void) {
     puts("");
 }
 
+enum { THREADS = 8, TURNS = 50 };
+
+/* Everything that a thread has is in a context of its own, and some of it in the one that all have. */
+static void *one_of_many(void *failed) {
+    for (int i = 0; i < TURNS; i++) {
+        handle own, shared, stream, event;
+        address at;
+        void *theirs;
+        int wrong = cuCtxCreate_v2(&own, 0, 0) || cuMemAlloc_v2(&at, 1000) || cuStreamCreate(&stream, 0) ||
+                    cuEventCreate(&event, 0) || cuMemsetD32_v2(at, i, 250) || cuEventRecord(event, stream) ||
+                    cuEventSynchronize(event) || cudaMalloc(&theirs, 8) || cudaFree(theirs);
+        wrong = wrong || cuDevicePrimaryCtxRetain(&shared, 0) || cuCtxPushCurrent_v2(shared) ||
+                cuMemAlloc_v2(&at, 8) || cuMemFree_v2(at) || cuCtxPopCurrent_v2(&shared) ||
+                cuDevicePrimaryCtxRelease_v2(0);
+        if (wrong || cuCtxDestroy_v2(own) || cuStreamSynchronize(stream) != 201 || cuCtxSynchronize() != 201)
+            *(int *)failed += 1;
+    }
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t threads[THREADS];
+    int failed[THREADS] = {0};
+    size_t before, after, total;
+    handle context;
+    cuInit(0);
+    cuCtxCreate_v2(&context, 0, 0);
+    cuMemGetInfo_v2(&before, &total);
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, one_of_many, &failed[i]);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        SAY(failed[i]);
+    }
+    cuMemGetInfo_v2(&after, &total);
+    SAY(before == after);
+    puts("");
+}
+
 int main(int count, char **arguments) {
     static const struct part parts[] = {
         {"start", start},
@@ -273,6 +312,7 @@ int main(int count, char **arguments) {
         {"contexts", contexts},
         {"ends", ends},
         {"primary", primary},
+        {"threads", threads},
     };
     return count == 2 ? run(parts, sizeof parts / sizeof *parts, arguments[1]) : 64;
 }
