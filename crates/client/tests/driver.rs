@@ -50,6 +50,11 @@ fn nothing_works_before_it_is_initialised_and_then_there_is_one_device() {
 }
 
 #[test]
+fn who_asks_the_runtime_has_the_driver_work() {
+    assert_says("contexts", "asked", &["3 0 0 0 1 0 0"]);
+}
+
+#[test]
 fn without_a_worker_there_is_no_device() {
     let (out, err) = said(&driver("contexts", "none", "/nowhere"));
     assert_eq!(out, "100 3 100 \n");

@@ -61,6 +61,21 @@ static void start(void) {
     puts("");
 }
 
+/* Who asks the runtime has the driver work, and no context. */
+static void asked(void) {
+    int count = -1, active = -1;
+    unsigned flags;
+    handle current = &current;
+    SAY(cuDeviceGetCount(&count));
+    SAY(cudaGetDeviceCount(&count));
+    SAY(cuDeviceGetCount(&count));
+    SAY(cuCtxGetCurrent(&current));
+    SAY(current == NULL);
+    SAY(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    SAY(active);
+    puts("");
+}
+
 static void none(void) {
     int count = -1;
     void *at;
@@ -308,6 +323,7 @@ static void threads(void) {
 int main(int count, char **arguments) {
     static const struct part parts[] = {
         {"start", start},
+        {"asked", asked},
         {"none", none},
         {"contexts", contexts},
         {"ends", ends},

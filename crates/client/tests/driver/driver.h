@@ -129,6 +129,7 @@ int cuEventElapsedTime(float *milliseconds, handle from, handle to);
 int cuLaunchHostFunc(handle stream, void (*function)(void *), void *data);
 int cuStreamAddCallback(handle stream, void (*function)(handle, int, void *), void *data, unsigned flags);
 int cuModuleLoadData(handle *module, const void *image);
+int cudaGetDeviceCount(int *count);
 int cudaMalloc(void **made, size_t bytes);
 int cudaFree(void *at);
 int cublasCreate_v2(handle *made);
