@@ -436,6 +436,11 @@ impl<'a> Client<'a> {
         sending
     }
 
+    /// Is this a deferred function's own thread, which cannot wait for anything?
+    pub fn runs_here(&self) -> bool {
+        self.lock().deferred.runs_here()
+    }
+
     /// This moment, for [`Client::progress`].
     pub fn moment(&self) -> u64 {
         self.lock().deferred.moment()
