@@ -1,8 +1,8 @@
 /* The runtime's functions, a part of them at a time. Says what comes of each call. */
+#include <semaphore.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -306,6 +306,41 @@ static void host(void) {
     puts("");
 }
 
+static void wait_for(void *semaphore) {
+    sem_wait(semaphore);
+}
+
+/* Copies that wait for a function: those of host-allocated memory are asked for, no more. */
+static void asynchronous(void) {
+    char *a, *b, *device, *small;
+    handle stream;
+    sem_t go;
+    sem_init(&go, 0, 0);
+    cudaStreamCreate(&stream);
+    cudaMalloc((void **)&device, 1 << 20);
+    cudaMallocHost((void **)&a, 1 << 20);
+    cudaMallocHost((void **)&b, 1 << 20);
+    memset(a, 'o', 1 << 20);
+    SAY(cudaLaunchHostFunc(stream, wait_for, &go));
+    SAY(cudaMemcpyAsync(device, a, 1 << 20, TO_DEVICE, stream));
+    SAY(cudaMemcpy2DAsync(b, 4, device, 8, 4, 2, BY_ADDRESS, stream));
+    SAY(cudaStreamQuery(stream));
+    memcpy(a, "new and late", 12);
+    SAY(b[0]);
+    sem_post(&go);
+    SAY(cudaStreamSynchronize(stream));
+    printf("%s ", b);
+    /* More than there is of it, though in the same page: it is the program's as any other. */
+    SAY(cudaMallocHost((void **)&small, 5));
+    memcpy(small, "small", 5);
+    SAY(cudaMemcpyAsync(device, small, 8, TO_DEVICE, stream));
+    memset(small, 0, 5);
+    SAY(cudaMemcpy(a, device, 8, TO_HOST));
+    printf("%s ", a);
+    SAY(cudaGetLastError());
+    puts("");
+}
+
 /* Rows of three of five on the host, which are six apart, and eight or more on the device. */
 static void planes(void) {
     char from[12] = "abcde-fghij", to[13] = "............", *at, *shared;
@@ -497,8 +532,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*part)(void);
     } parts[] = {{"device", device}, {"properties", properties}, {"context", context}, {"host", host},
-                 {"planes", planes}, {"addresses", addresses},   {"pools", pools},     {"streams", streams},
-                 {"none", none}};
+                 {"asynchronous", asynchronous}, {"planes", planes}, {"addresses", addresses}, {"pools", pools},
+                 {"streams", streams}, {"none", none}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (count == 2 && strcmp(arguments[1], parts[i].name) == 0)
             parts[i].part();

@@ -69,6 +69,12 @@ fn host_allocated_memory_is_copied_in_order_and_freed_after_its_copies() {
     assert_eq!(err.lines().count(), 2, "{err}");
 }
 
+/// 600 is not ready: what is copied is what is there when the copy has its turn.
+#[test]
+fn copies_of_host_allocated_memory_are_not_waited_for_and_others_are() {
+    assert_says("asynchronous", &["0 0 0 600 0 0 new late 0 0 0 small 600"]);
+}
+
 /// 12 is no pitch.
 #[test]
 fn planes_are_copied_and_filled_and_nothing_beside_them() {
