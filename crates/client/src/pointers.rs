@@ -1,6 +1,6 @@
-//! What programs pass by pointer to the driver's and the runtime's functions, and followed here alone. Nobody but a C call makes a value of
-//! these types, in whose declaration it stands: so it is NULL, or the program's own, and of the type that is said there.
-//! Alignment is not asked for.
+//! What programs pass by pointer to the driver's and the runtime's functions, which is followed here alone. Nobody but a C
+//! call makes a value of these types, in whose declaration it stands: so it is NULL, or the program's own, and of the type
+//! that is said there. Alignment is not asked for.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_void};
