@@ -31,6 +31,24 @@ struct pool_properties {
     char rest[72];
 };
 
+struct extent {
+    size_t width, height, depth;
+};
+struct volume {
+    void *address;
+    size_t pitch, width, height;
+};
+struct copy {
+    void *from_array;
+    size_t from_x, from_y, from_z;
+    struct volume from;
+    void *to_array;
+    size_t to_x, to_y, to_z;
+    struct volume to;
+    struct extent extent;
+    int kind;
+};
+
 int cudaGetDeviceCount(int *count);
 int cudaGetDevice(int *device);
 int cudaSetDevice(int device);
@@ -91,6 +109,11 @@ int cudaMemsetAsync(void *address, int value, size_t bytes, handle stream);
 int cudaMemset_ptds(void *address, int value, size_t bytes);
 int cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height);
 int cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height, handle stream);
+int cudaMalloc3D(struct volume *volume, struct extent extent);
+int cudaMemcpy3D(const struct copy *copy);
+int cudaMemcpy3DAsync(const struct copy *copy, handle stream);
+int cudaMemset3D(struct volume volume, int value, struct extent extent);
+int cudaMemset3DAsync(struct volume volume, int value, struct extent extent, handle stream);
 int cudaStreamCreate(handle *stream);
 int cudaStreamCreateWithFlags(handle *stream, unsigned flags);
 int cudaStreamCreateWithPriority(handle *stream, unsigned flags, int priority);
@@ -386,6 +409,48 @@ static void planes(void) {
     puts("");
 }
 
+/* Two planes of two rows of three, of a program's three planes of two rows of five. */
+static void volumes(void) {
+    char from[31] = "abcdefghijklmnopqrstuvwxyzABCD", to[31] = "..............................";
+    struct volume on_device, nothing;
+    struct extent extent = {3, 2, 2}, large = {5, 2, 3};
+    SAY(cudaMalloc3D(&on_device, large));
+    SAY(on_device.pitch);
+    SAY(on_device.width == 5 && on_device.height == 2);
+    struct volume host = {from, 5, 5, 2}, back = {to, 5, 5, 2};
+    SAY(cudaMemset3D(on_device, '+', large));
+    struct copy in = {NULL, 1, 0, 1, host, NULL, 2, 0, 0, on_device, extent, TO_DEVICE};
+    SAY(cudaMemcpy3D(&in));
+    SAY(cudaMemset3DAsync(on_device, '-', (struct extent){1, 1, 3}, NULL));
+    struct copy out = {NULL, 0, 0, 0, on_device, NULL, 0, 0, 0, back, large, BY_ADDRESS};
+    SAY(cudaMemcpy3DAsync(&out, NULL));
+    printf("%s ", to);
+    puts("");
+    in.from_x = 3;
+    SAY(cudaMemcpy3D(&in));
+    in.from_x = 1;
+    in.to_z = 2;
+    SAY(cudaMemcpy3D(&in));
+    in.to_array = from;
+    SAY(cudaMemcpy3D(&in));
+    in.to_array = NULL;
+    in.extent = (struct extent){0, 2, (size_t)-1};
+    SAY(cudaMemcpy3D(&in));
+    in.kind = 5;
+    SAY(cudaMemcpy3D(&in));
+    SAY(cudaMemcpy3D(NULL));
+    SAY(cudaMemcpy3DAsync(&out, &out));
+    SAY(cudaMemset3D(on_device, 0, (struct extent){513, 1, 1}));
+    SAY(cudaMemset3D(on_device, 0, (struct extent){5, 2, 4}));
+    SAY(cudaMemset3D(back, 0, large));
+    SAY(cudaMalloc3D(&nothing, (struct extent){5, (size_t)-1, 2}));
+    SAY(cudaMalloc3D(&nothing, (struct extent){5, 0, 2}));
+    SAY(nothing.address == NULL);
+    SAY(cudaMalloc3D(NULL, large));
+    SAY(cudaDeviceSynchronize());
+    puts("");
+}
+
 static void addresses(void) {
     struct attributes is;
     char *device, *shared;
@@ -532,7 +597,7 @@ int main(int count, char **arguments) {
         const char *name;
         void (*part)(void);
     } parts[] = {{"device", device}, {"properties", properties}, {"context", context}, {"host", host},
-                 {"asynchronous", asynchronous}, {"planes", planes}, {"addresses", addresses}, {"pools", pools},
+                 {"asynchronous", asynchronous}, {"planes", planes}, {"volumes", volumes}, {"addresses", addresses}, {"pools", pools},
                  {"streams", streams}, {"none", none}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (count == 2 && strcmp(arguments[1], parts[i].name) == 0)

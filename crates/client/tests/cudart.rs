@@ -87,6 +87,14 @@ fn planes_are_copied_and_filled_and_nothing_beside_them() {
     );
 }
 
+#[test]
+fn volumes_are_copied_and_filled_and_nothing_beside_them() {
+    assert_says(
+        "volumes",
+        &["0 512 1 0 0 0 0 -+lmn++qrs-+vwx++ABC-+++++++++", "12 1 801 0 21 1 400 1 1 1 2 0 1 1 0"],
+    );
+}
+
 /// Types are 0 for none of CUDA's, 1 for the host's, 2 for the device's.
 #[test]
 fn an_address_says_whose_it_is() {
