@@ -12,6 +12,7 @@ mod names;
 mod pool;
 mod properties;
 mod stream;
+mod volume;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
