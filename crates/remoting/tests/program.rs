@@ -253,6 +253,26 @@ fn clients_of_a_worker_that_is_killed_at_any_moment_are_told() {
     }
 }
 
+/// While it computes for one, and others, at any moment, begin or have just begun.
+#[test]
+fn clients_that_compute_or_connect_when_their_worker_is_killed_end() {
+    let mut random = Random(13);
+    for _ in 0..6 {
+        let mut program = Program::start(64 * MIB);
+        let mut computing = Process::start("client_that_fills", &program.socket);
+        computing.hear("busy");
+        let mut connecting = [0, 1].map(|_| Process::start("client_that_copies", &program.socket));
+        std::thread::sleep(Duration::from_micros(random.below(20_000)));
+        program.child.kill().unwrap();
+        // It is told, and asked for success.
+        assert_eq!(computing.child.wait().unwrap().code(), Some(101));
+        for process in &mut connecting {
+            // There was nobody to connect to, or all went as it should.
+            assert!([Some(0), Some(101)].contains(&process.child.wait().unwrap().code()));
+        }
+    }
+}
+
 #[test]
 fn it_ends_when_it_is_told_and_leaves_no_socket() {
     let mut program = Program::start(MIB);
