@@ -106,6 +106,16 @@ pub fn forward(f: Function, blend: Blend, xt: &Tensor, x: &[f32], yt: &Tensor, y
     Ok(())
 }
 
+/// `y = f(y)`.
+///
+/// # Errors
+/// Where the slice is too short.
+pub fn in_place(f: Function, yt: &Tensor, y: &mut [f32]) -> Result<()> {
+    let y = output(y, yt.span())?;
+    walk::zip(yt.dims(), [], (y, yt.strides()), |[], y| *y = f.value(*y));
+    Ok(())
+}
+
 /// The operands of the gradient: what went in and came out, and the gradients.
 #[derive(Clone, Copy, Debug)]
 pub struct Backward {

@@ -1,6 +1,6 @@
 //! Where a tensor's elements lie: dimensions and strides, checked. Touches nothing.
 
-use crate::check::positive;
+use crate::check::{positive, size};
 use crate::error::{Error, Result};
 
 /// The most dimensions a tensor has (`CUDNN_DIM_MAX`).
@@ -18,11 +18,12 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor with these dimensions and strides, all of them at least 1.
+    /// A tensor with these dimensions and strides, all of them at least 1; the stride of a dimension of 1
+    /// may be 0.
     ///
     /// # Errors
     /// [`Error::Invalid`] for none, more than [`MAX_RANK`] or differently many of them, a zero or a
-    /// negative dimension; [`Error::Unsupported`] for negative strides and for elements that share a
+    /// negative dimension, a stride of 0; [`Error::Unsupported`] for negative strides and for elements that share a
     /// place. (cuDNN accepts both in a descriptor and documents no result for them.) Whether elements
     /// share a place is judged by the simple rule that each dimension steps over the whole of those that
     /// step less, which holds for everything but interleavings that nobody lays out.
@@ -36,7 +37,7 @@ impl Tensor {
             if stride.into() < 0 {
                 return Err(Error::Unsupported("a stride is negative"));
             }
-            tensor.strides[i] = positive(stride)?;
+            tensor.strides[i] = if tensor.dims[i] == 1 { size(stride)? } else { positive(stride)? };
         }
         tensor.span = tensor.checked_span()?;
         Ok(tensor)
@@ -153,6 +154,7 @@ mod tests {
     fn a_dimension_of_one_does_not_step() {
         assert_eq!(Tensor::new(&[1, 3], &[1, 1]).unwrap().span(), 3);
         assert_eq!(Tensor::new(&[1, 3], &[i32::MAX, 1]).unwrap().span(), 3);
+        assert_eq!(Tensor::new(&[1, 3], &[0, 1]).unwrap().span(), 3);
     }
 
     #[test]

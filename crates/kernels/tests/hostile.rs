@@ -8,6 +8,7 @@ use vgpu_kernels::blas::{self, Gemm, Gemv, Op, Vector};
 use vgpu_kernels::convolution::{self, Axis, Convolution};
 use vgpu_kernels::dropout::Dropout;
 use vgpu_kernels::pooling::{self, Pooling, Window};
+use vgpu_kernels::reduction::{self, Reduction};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
 use vgpu_kernels::{Blend, Error, Nan, Result, Tensor, elementwise};
 
@@ -132,6 +133,12 @@ proptest! {
             let Some([x, mut y]) = memory([a.span(), b.span()], 0) else { return Ok(()) };
             let same = a.dims() == b.dims();
             prop_assert_eq!(elementwise::transform(NEW, &a, &x, &b, &mut y).is_ok(), same);
+            if let Ok(reduction) = Reduction::new(reduction::Op::Maximum, Nan::Ignore, a, b) {
+                prop_assert_eq!(reduction.run(NEW, &x, &mut y), Ok(()));
+                prop_assert_eq!(reduction.indices(&x, &mut vec![1.0; b.elements()]), Ok(()));
+                prop_assert!(reduction.run(NEW, &x[1..], &mut y).is_err());
+                prop_assert!(reduction.run(NEW, &x, &mut y[1..]).is_err());
+            }
             prop_assert_eq!(Softmax::new(Algorithm::Fast, Mode::Channel, a, b).is_ok(), same && a.dims().len() > 1);
             let _ = elementwise::add(NEW, &a, &x, &b, &mut y);
             let _ = convolution::backward_bias(NEW, &a, &x, &b, &mut y);
@@ -238,6 +245,9 @@ proptest! {
             let spans = [gemm.a().span(), gemm.b().span(), gemm.c().span()];
             if let Some([a, b, mut c]) = memory(spans, short) {
                 assert_result(gemm.run(NEW, &a, &b, &mut c), &spans, short);
+                let [a, b, mut c] = [a, b, c].map(|numbers| numbers.into_iter().map(f64::from).collect::<Vec<_>>());
+                let result = gemm.run_double(Blend { alpha: 1.0, beta: 0.0 }, &a, &b, &mut c);
+                assert_result(result, &spans, short);
             }
         }
         if let Ok(gemv) = Gemv::new(ops[0], [sizes[0], sizes[1]], lds[0], incs) {
@@ -265,10 +275,11 @@ proptest! {
             assert_result(blas::copy(xv, &x, yv, &mut y), &spans, short);
             assert_result(blas::dot(xv, &x, yv, &y).map(|_| ()), &spans, short);
             assert_eq!(blas::nrm2(xv, &x).is_ok(), short != 1 || spans[0] == 0);
+            assert_eq!(blas::asum(xv, &x).is_ok(), short != 1 || spans[0] == 0);
             assert_eq!(blas::scal(2.0, yv, &mut y).is_ok(), short != 2 || spans[1] == 0);
         }
         if let Ok(unlike) = Vector::new(other, 1) && n.max(0) != other.max(0) {
-            assert!(matches!(blas::dot(xv, &[], unlike, &[]), Err(Error::Invalid(_))));
+            assert!(matches!(blas::dot::<f32>(xv, &[], unlike, &[]), Err(Error::Invalid(_))));
         }
     }
 }

@@ -21,12 +21,21 @@ pub enum Kind {
     Activation,
     /// [`crate::cudnn::dropout::Dropout`].
     Dropout,
+    /// [`crate::cudnn::reduction::Reduction`].
+    Reduction,
 }
 
 impl Kind {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::Tensor, Self::Filter, Self::Convolution, Self::Pooling, Self::Activation, Self::Dropout];
+    pub const ALL: [Self; 7] = [
+        Self::Tensor,
+        Self::Filter,
+        Self::Convolution,
+        Self::Pooling,
+        Self::Activation,
+        Self::Dropout,
+        Self::Reduction,
+    ];
 
     /// The kind with this number.
     #[must_use]

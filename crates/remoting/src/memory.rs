@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cudnn::{Result, Status};
 use crate::sys::Numbers;
@@ -59,6 +59,10 @@ pub struct Rows {
     /// Bytes from one to the next.
     pub pitch: u64,
 }
+
+/// What memory can be taken for.
+pub trait Number: Copy + FromBytes + IntoBytes + Immutable + KnownLayout {}
+impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout> Number for T {}
 
 /// The device memory of one client. What it has of the budget is given back when this is dropped.
 #[derive(Debug)]
@@ -135,12 +139,20 @@ impl Memory {
     /// `ExecutionFailed` where they are not in one allocation, as where a GPU's kernel runs into memory that there is
     /// not; and where the address is no number's.
     pub fn range(&self, address: u64, count: usize) -> Result<Range<usize>> {
-        const NUMBER: u64 = size_of::<f32>() as u64;
+        self.range_of::<f32>(address, count)
+    }
+
+    /// Where so many numbers of any kind are in [`Memory::all`] of that kind.
+    ///
+    /// # Errors
+    /// As [`Memory::range`].
+    pub fn range_of<T>(&self, address: u64, count: usize) -> Result<Range<usize>> {
+        let number = size_of::<T>() as u64;
         let range = || {
-            let offset = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(NUMBER))?;
-            let end = (count as u64).checked_mul(NUMBER)?.checked_add(offset)?;
+            let offset = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(number))?;
+            let end = (count as u64).checked_mul(number)?.checked_add(offset)?;
             let (start, size) = self.live.range(..=offset).next_back()?;
-            (end <= start + size).then_some((offset / NUMBER) as usize..(end / NUMBER) as usize)
+            (end <= start + size).then_some((offset / number) as usize..(end / number) as usize)
         };
         range().ok_or(Status::ExecutionFailed)
     }
@@ -203,6 +215,18 @@ impl Memory {
     #[must_use]
     pub fn numbers(&self) -> &[f32] {
         &self.numbers
+    }
+
+    /// All of it, as numbers of this kind.
+    #[must_use]
+    pub fn all<T: Number>(&self) -> &[T] {
+        // It begins with a page, and ends with a grain, which is as many numbers of any kind.
+        <[T]>::ref_from_bytes(self.numbers.as_bytes()).unwrap_or_default()
+    }
+
+    /// All of it, as numbers of this kind, to be written.
+    pub fn all_mut<T: Number>(&mut self) -> &mut [T] {
+        <[T]>::mut_from_bytes(self.numbers.as_mut_bytes()).unwrap_or_default()
     }
 
     /// All of it, to be written.
