@@ -9,6 +9,9 @@ PREFIX = /usr
 DESTDIR =
 # `annotation`: hooks run for containers with a vgpu. annotation; `environment`: for all, so that VGPU_… can ask.
 HOOKS = annotation
+# What containers of types with `isolation = "remote"` need, and the host for them: beside bin.
+REMOTE = $(DESTDIR)$(PREFIX)/lib/vgpu
+FACADES = $(notdir $(wildcard crates/facades/lib*))
 # Where podman looks for them (`podman --help`, --hooks-dir).
 HOOKS_DIR = /usr/share/containers/oci/hooks.d
 
@@ -19,19 +22,27 @@ demo:
 
 install:
 	@test -d hooks/hooks.d/$(HOOKS) || { echo 'HOOKS is annotation or environment' >&2; exit 64; }
-	cargo build --release --locked
+	cargo build --workspace --release --locked
 	install -D -m 755 target/release/vgpu $(DESTDIR)$(PREFIX)/bin/vgpu
+	install -D -m 755 target/release/vgpu-worker $(REMOTE)/vgpu-worker
+	install -m 644 target/release/libvgpu_client.so $(REMOTE)/libvgpu_client.so
+	for name in $(FACADES); do \
+		install -m 644 target/release/libvgpu_$$(echo $$name | sed 's/^lib//; s/\.so\./_/').so $(REMOTE)/$$name || exit 1; \
+	done
 	install -D -m 644 hooks/hooks.json $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json
 	install -d -m 755 $(DESTDIR)$(HOOKS_DIR)
 	install -m 644 hooks/hooks.d/$(HOOKS)/*.json $(DESTDIR)$(HOOKS_DIR)
 	sed -i 's,/usr/bin/vgpu,$(PREFIX)/bin/vgpu,' $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json \
 		$(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
 
-# The hooks first: one whose program is missing fails every container that it is for.
+# The hooks first: one whose program is missing fails every container that it is for. The rest is removed by its names.
 uninstall:
 	rm -f $(DESTDIR)$(HOOKS_DIR)/50-vgpu-*.json
 	rm -f $(DESTDIR)$(PREFIX)/share/vgpu/hooks.json $(DESTDIR)$(PREFIX)/bin/vgpu
-	[ ! -d $(DESTDIR)$(PREFIX)/share/vgpu ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(PREFIX)/share/vgpu
+	rm -f $(REMOTE)/vgpu-worker $(REMOTE)/libvgpu_client.so $(addprefix $(REMOTE)/,$(FACADES))
+	for dir in $(DESTDIR)$(PREFIX)/share/vgpu $(REMOTE); do \
+		[ ! -d $$dir ] || rmdir --ignore-fail-on-non-empty $$dir || exit 1; \
+	done
 
 lint:
 	tests/setup.sh lint
@@ -44,7 +55,7 @@ lint:
 
 # All orders of what two sides do with shared memory, as far as that ends in seconds.
 LOOM = RUSTFLAGS='--cfg loom' cargo test -p vgpu-remoting --lib --locked --target-dir target/loom loom_tests
-# What descriptor reuse without a comparison comes to.
+# What descriptor reuse comes to without a comparison, and of what lives.
 BLIND = cargo test -p vgpu-remoting --test blind --features blind --locked
 
 # Tests that need root are marked as ignored with the reason: root runs them all, others see which were left out.

@@ -151,17 +151,20 @@ struct View {
     inventory: Inventory,
     table: Table,
     leases: Vec<Lease>,
+    /// None where no hook has run.
+    state_dir: Option<StateDir>,
     overcommit: bool,
 }
 
 impl View {
     fn open(pool_file: &Path) -> Result<Self> {
         let pool = crate::config::read(pool_file)?;
-        let leases = StateDir::open(&pool.state_dir)?.map_or(Ok(Vec::new()), |dir| dir.peek())?;
+        let state_dir = StateDir::open(&pool.state_dir)?;
+        let leases = state_dir.as_ref().map_or(Ok(Vec::new()), StateDir::peek)?;
         let inventory = inventory(&pool)?;
         let table = pool.cut(&inventory).map_err(|problems| crate::config::refusal(pool_file, &problems))?;
         let driver = DriverRoot::open(&pool.driver_root)?;
-        Ok(Self { driver, inventory, table, leases, overcommit: pool.policy.overcommit })
+        Ok(Self { driver, inventory, table, leases, state_dir, overcommit: pool.policy.overcommit })
     }
 }
 

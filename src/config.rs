@@ -7,6 +7,8 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::driver::Grant;
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::files;
@@ -118,6 +120,31 @@ pub struct Share {
     pub memory: Bytes,
     /// Share of one GPU's SMs.
     pub compute: Percent,
+    /// How its holder is kept from the others of that GPU.
+    pub isolation: Isolation,
+}
+
+/// How a container uses its share of a GPU (row A8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// It has the GPU's nodes and the driver's files, and nothing keeps it to its share.
+    #[default]
+    None,
+    /// It has neither: a worker process on the host computes for it alone, and keeps it to its memory.
+    Remote,
+}
+
+impl Isolation {
+    /// Does a worker stand between container and GPU?
+    pub fn is_remote(&self) -> bool {
+        *self == Self::Remote
+    }
+
+    /// Is there nothing to be told of it?
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
 }
 
 /// `[[gpu]]`: which physical GPUs, and what each of them is cut into. A GPU in MIG mode is cut already: its vGPUs are its
@@ -172,6 +199,8 @@ pub struct Vgpu {
     pub memory: Bytes,
     /// Its share of the GPU's SMs; none for a MIG device, whose profile says what it has.
     pub compute: Option<Percent>,
+    /// How its holder is kept from the others of that GPU.
+    pub isolation: Isolation,
     /// The MIG device that it is.
     pub mig: Option<MigDevice>,
 }
@@ -185,6 +214,8 @@ pub struct Offered<'a> {
     pub memory: Bytes,
     /// The share of a GPU's SMs; none for MIG devices.
     pub compute: Option<Percent>,
+    /// How its holders are kept from the others of a GPU.
+    pub isolation: Isolation,
 }
 
 impl Default for PoolFile {

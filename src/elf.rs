@@ -28,6 +28,7 @@ const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const DT_NULL: u64 = 0;
 const DT_STRTAB: u64 = 5;
+const DT_STRSZ: u64 = 10;
 const DT_SONAME: u64 = 14;
 
 /// A file of which any part can be read.
@@ -161,25 +162,43 @@ impl<'f, F: ReadAt + ?Sized> Elf<'f, F> {
     /// # Errors
     /// As [`Elf::read`]; also where the name has more than 255 bytes or is not UTF-8.
     pub fn soname(&self) -> io::Result<Option<String>> {
+        match self.dynamic([DT_SONAME, DT_STRTAB])? {
+            [None, _] => Ok(None),
+            [Some(_), None] => Err(damaged("has a SONAME and no strings")),
+            [Some(offset), Some(strings)] => self.string(strings, offset).map(Some),
+        }
+    }
+
+    /// What the dynamic section says of these; the last that it says.
+    fn dynamic<const N: usize>(&self, tags: [u64; N]) -> io::Result<[Option<u64>; N]> {
+        let mut found = [None; N];
         let Some(dynamic) = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else {
-            return Ok(None);
+            return Ok(found);
         };
         let table = self.bytes.table(dynamic.place.offset, dynamic.place.size)?;
         let mut fields = self.bytes.fields(&table);
-        let (mut soname, mut strings) = (None, None);
         while !fields.bytes.is_empty() {
-            match (fields.address()?, fields.address()?) {
-                (DT_NULL, _) => break,
-                (DT_SONAME, offset) => soname = Some(offset),
-                (DT_STRTAB, address) => strings = Some(address),
-                _ => {}
+            let (tag, value) = (fields.address()?, fields.address()?);
+            if tag == DT_NULL {
+                break;
+            }
+            if let Some(at) = tags.iter().position(|wanted| *wanted == tag) {
+                found[at] = Some(value);
             }
         }
-        match (soname, strings) {
-            (None, _) => Ok(None),
-            (Some(_), None) => Err(damaged("has a SONAME and no strings")),
-            (Some(offset), Some(strings)) => self.string(strings, offset).map(Some),
-        }
+        Ok(found)
+    }
+
+    /// Every string that a linker may need of it: names of symbols, of their versions, of libraries. Each ends with a NUL.
+    /// None of a file that is not linked dynamically.
+    ///
+    /// # Errors
+    /// As [`Elf::read`].
+    pub fn strings(&self) -> io::Result<Vec<u8>> {
+        let [strings, size] = self.dynamic([DT_STRTAB, DT_STRSZ])?;
+        let (Some(strings), Some(size)) = (strings, size) else { return Ok(Vec::new()) };
+        let place = self.loaded(strings)?;
+        self.bytes.table(place.offset, size.min(place.size))
     }
 
     /// The string at this offset of the string table that is loaded at `strings`.

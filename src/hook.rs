@@ -17,6 +17,7 @@ use crate::inject::live::{self, Entry};
 use crate::oci::{Device, State};
 use crate::pool::store::StateDir;
 use crate::pool::{self, Given, Lease, liveness};
+use crate::remote::worker::Worker;
 use crate::request::{self, Want};
 use crate::types::DeviceNumber;
 use crate::{inject, journal};
@@ -80,7 +81,8 @@ fn create_runtime(pool_file: &Path, state: &State) -> Result<()> {
         since: Timestamp::now(),
         vgpus: Vec::new(),
     };
-    let mut rollback = Rollback { state_dir: &state_dir, pool: &pool, granted: None, opened: None };
+    let mut rollback =
+        Rollback { state_dir: &state_dir, pool: &pool, granted: None, worker: None, opened: None };
     let brought = grant(lease, &servable.want, &host, &cgroups, &mut rollback)
         .and_then(|lease| bring_in(&lease, servable, &host, &container, &cgroups, &mut rollback));
     match brought {
@@ -163,8 +165,13 @@ fn bring_in<'a>(
 ) -> Result<()> {
     let allow_other_access = rollback.pool.policy.allow_other_access;
     let plan = host.plan(lease, &servable, &rollback.pool.policy)?;
-    let Servable { bundle, rules, found, .. } = servable;
-    let open = live::open(plan, &host.driver, host.majors, found.files)?;
+    let Servable { bundle, rules, found, worker, .. } = servable;
+    if let (Some(memory), Some(program)) = (lease.remote(), worker) {
+        let cgroup = cgroups.outermost();
+        rollback.worker = Some(Worker::start(rollback.state_dir, lease, memory, cgroup, &program)?);
+    }
+    let socket = rollback.worker.as_ref().map(Worker::socket).transpose()?;
+    let open = live::open(plan, &host.driver, host.majors, found.files, socket)?;
     let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), &rules)?);
     let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };
     let birth = inject::confine(cgroups, allowed, &others)?;
@@ -179,6 +186,8 @@ fn bring_in<'a>(
         given: &given,
     };
     live::inject(&open, &entry)?;
+    // It had the time of all that to start.
+    rollback.worker.as_ref().map_or(Ok(()), Worker::wait)?;
     journal::note(rollback.state_dir, lease.container.as_str(), &open.out_of_reach(&bundle.user()));
     Ok(())
 }
@@ -188,18 +197,23 @@ struct Rollback<'a> {
     state_dir: &'a StateDir,
     pool: &'a PoolFile,
     granted: Option<Lease>,
+    worker: Option<Worker>,
     opened: Option<inject::Undo<'a>>,
 }
 
 impl Rollback<'_> {
     fn keep_all(mut self) {
         self.granted = None;
+        self.worker = None;
         self.opened = None;
     }
 
     /// Goes on after an error, and gives the first. What could not be undone ends with the container: the
     /// runtime ends that now, and with it go its cgroup and the lease's life.
     fn undo(&mut self) -> Result<()> {
+        if let Some(worker) = self.worker.take() {
+            worker.end();
+        }
         let closed = self.opened.take().map_or(Ok(()), inject::Undo::undo);
         let released = self.granted.take().map_or(Ok(()), |lease| self.release(&lease));
         closed.and(released)

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -17,7 +18,7 @@ use crate::pool::{Lease, Offer};
 use crate::request::{self, Request, Want};
 use crate::resolve::{self, Plan};
 use crate::types::DeviceNumber;
-use crate::{access, files};
+use crate::{access, files, remote};
 
 /// The largest config.json that is read, in bytes: many times what engines write.
 const CONFIG_LIMIT: u64 = 64 << 20;
@@ -74,8 +75,10 @@ pub struct Servable<'a> {
     pub rules: Vec<DeviceRule>,
     /// What it needs the driver for.
     pub capabilities: Capabilities,
-    /// The driver's files for that.
+    /// The driver's files for that, or what takes their place.
     pub found: driver::Found,
+    /// The program that computes for it, if it gets no GPU.
+    pub worker: Option<OwnedFd>,
 }
 
 impl Host {
@@ -107,8 +110,13 @@ impl Host {
         if !pool.policy.allow_other_access {
             access::check(bundle, &rules, &self.majors, &self.numbers())?;
         }
-        let found = driver::find(&self.driver, &self.inventory.driver, capabilities)?;
-        Ok(Servable { bundle, want, rules, capabilities, found })
+        let (found, worker) = if pool.is_remote(&want.kinds) {
+            let remote::Installed { libraries, worker } = remote::find()?;
+            (libraries, Some(worker))
+        } else {
+            (driver::find(&self.driver, &self.inventory.driver, capabilities)?, None)
+        };
+        Ok(Servable { bundle, want, rules, capabilities, found, worker })
     }
 
     /// Everything that goes into the container, once it has a lease.

@@ -12,6 +12,7 @@ mod files;
 pub mod live;
 mod musl;
 mod place;
+mod preload;
 mod procfs;
 mod sockets;
 

@@ -69,7 +69,11 @@ pub fn is_note(line: &str) -> bool {
     line.split(' ').nth(2) == Some("0")
 }
 
-fn to_log(dir: &StateDir, lines: &str) -> io::Result<()> {
+/// The log, to be written to at its end.
+///
+/// # Errors
+/// The kernel's.
+pub fn open(dir: &StateDir) -> io::Result<File> {
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::CREATE
@@ -77,7 +81,11 @@ fn to_log(dir: &StateDir, lines: &str) -> io::Result<()> {
         | OFlags::NOFOLLOW
         | OFlags::NONBLOCK;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    let mut log = File::from(rustix::fs::openat(dir.fd(), LOG, flags, mode)?);
+    Ok(File::from(rustix::fs::openat(dir.fd(), LOG, flags, mode)?))
+}
+
+fn to_log(dir: &StateDir, lines: &str) -> io::Result<()> {
+    let mut log = open(dir)?;
     log.write_all(lines.as_bytes())?;
     if log.metadata()?.len() > LOG_LIMIT { start_anew(dir, &log) } else { Ok(()) }
 }

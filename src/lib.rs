@@ -37,6 +37,7 @@ pub mod ldcache;
 pub mod mounts;
 pub mod oci;
 pub mod pool;
+pub mod remote;
 pub mod request;
 pub mod resolve;
 pub mod sys;

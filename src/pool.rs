@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::CgroupId;
-use crate::config::{CutGpu, Placement, Policy, Table, Vgpu};
+use crate::config::{CutGpu, Isolation, Placement, Policy, Table, Vgpu};
 use crate::error::{self, Error, Exit};
 use crate::gpu::Gpu;
 use crate::request::Want;
@@ -48,6 +48,9 @@ pub struct Held {
     /// Share of the GPU's SMs that was given with it; none with a MIG device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute: Option<Percent>,
+    /// How the holder was to be kept from the others of the GPU.
+    #[serde(default, skip_serializing_if = "Isolation::is_none")]
+    pub isolation: Isolation,
     /// The MIG device that was given: another one in its place is not it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<MigUuid>,
@@ -55,9 +58,9 @@ pub struct Held {
 
 impl From<&Vgpu> for Held {
     fn from(vgpu: &Vgpu) -> Self {
-        let Vgpu { id, memory, compute, mig } = vgpu;
+        let Vgpu { id, memory, compute, isolation, mig } = vgpu;
         let mig = mig.as_ref().map(|device| device.uuid.clone());
-        Self { id: id.clone(), memory: *memory, compute: *compute, mig }
+        Self { id: id.clone(), memory: *memory, compute: *compute, isolation: *isolation, mig }
     }
 }
 
@@ -81,6 +84,13 @@ impl Lease {
     pub fn is_same_run(&self, other: &Self) -> bool {
         let process = (self.pid, self.start_time) == (other.pid, other.start_time);
         process && self.container == other.container && self.cgroup == other.cgroup
+    }
+
+    /// The memory of its worker, where its container has one instead of GPUs: a request is for vGPUs of workers alone or
+    /// for none ([`Request::want`](crate::request::Request::want)).
+    pub fn remote(&self) -> Option<Bytes> {
+        let remote = self.vgpus.iter().filter(|held| held.isolation.is_remote());
+        remote.map(|held| held.memory).reduce(|a, b| Bytes(a.0.saturating_add(b.0)))
     }
 }
 

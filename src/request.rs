@@ -145,9 +145,11 @@ impl Request {
         }
         // A type is filled in only for a request that names nothing but a count.
         let named = self.kind.as_ref().or(policy.default_type.as_ref().filter(|_| self.memory.is_none()));
+        // One that stands for whatever there is means a GPU, not a worker.
+        let gpus = || offered.iter().filter(|t| !t.isolation.is_remote());
         let kinds = match (named, self.memory) {
-            (None, None) => offered.iter().map(|t| t.name.clone()).collect(),
-            (None, Some(memory)) => smallest(offered, memory).into_iter().collect(),
+            (None, None) => gpus().map(|t| t.name.clone()).collect(),
+            (None, Some(memory)) => smallest(gpus(), memory).into_iter().collect(),
             (Some(name), memory) => match offered.iter().find(|t| t.name == name) {
                 None => {
                     return refuse(format!(
@@ -160,6 +162,13 @@ impl Request {
                     let (asked, has) = (memory.unwrap_or(t.memory), t.memory);
                     return refuse(format!(
                         "the container asks for type {name} and {asked} of memory, but that type has {has}; leave one out"
+                    ));
+                }
+                Some(t) if t.isolation.is_remote() && self.count != Count::ONE => {
+                    return refuse(format!(
+                        "the container asks for {} vGPUs of type {name}, whose GPU a worker has (isolation = \"remote\"): \
+                         a container has one of those",
+                        self.count.get()
                     ));
                 }
                 Some(t) => vec![t.name.clone()],
@@ -175,13 +184,14 @@ impl Request {
 
 /// The smallest type with at least so much memory; of equals one of MIG devices, then the one with the smaller
 /// compute share, then the first in the file.
-fn smallest(offered: &[Offered<'_>], memory: Bytes) -> Option<TypeName> {
-    let enough = offered.iter().filter(|t| t.memory >= memory);
+fn smallest<'o>(offered: impl Iterator<Item = &'o Offered<'o>>, memory: Bytes) -> Option<TypeName> {
+    let enough = offered.filter(|t| t.memory >= memory);
     enough.min_by_key(|t| (t.memory, t.compute)).map(|t| t.name.clone())
 }
 
 fn list(offered: &[Offered<'_>]) -> String {
-    let names: Vec<_> = offered.iter().map(|t| format!("{} ({})", t.name, t.memory)).collect();
+    let by_name = |t: &Offered<'_>| if t.isolation.is_remote() { ", by its name alone" } else { "" };
+    let names: Vec<_> = offered.iter().map(|t| format!("{} ({}{})", t.name, t.memory, by_name(t))).collect();
     if names.is_empty() {
         "none at all (pool.toml has no [[gpu]] that matches)".to_owned()
     } else {
@@ -192,6 +202,7 @@ fn list(offered: &[Offered<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Isolation;
 
     fn bundle(annotations: &[(&str, &str)], env: &[&str]) -> String {
         let annotations: serde_json::Map<_, _> =
@@ -285,12 +296,19 @@ mod tests {
             kind: kind.map(|t| t.parse().unwrap()),
             memory: memory.map(|t| t.parse().unwrap()),
         };
-        let names = ["small", "large", "slow", "mig"].map(|name| name.parse().unwrap());
-        let has = [("10GiB", Some(25)), ("40GiB", Some(100)), ("10GiB", Some(10)), ("20GiB", None)];
+        let names = ["small", "large", "slow", "mig", "far"].map(|name| name.parse().unwrap());
+        let has = [
+            ("10GiB", Some(25)),
+            ("40GiB", Some(100)),
+            ("10GiB", Some(10)),
+            ("20GiB", None),
+            ("80GiB", Some(1)),
+        ];
         let offered = |(name, (memory, compute)): (_, (&str, Option<i64>))| Offered {
             name,
             memory: memory.parse().unwrap(),
             compute: compute.map(|compute| compute.try_into().unwrap()),
+            isolation: if name.as_str() == "far" { Isolation::Remote } else { Isolation::None },
         };
         let want = request.want(&policy, &names.iter().zip(has).map(offered).collect::<Vec<_>>())?;
         Ok(want.kinds.iter().map(|kind| kind.to_string()).collect())
@@ -300,6 +318,8 @@ mod tests {
     fn the_type_is_named_filled_in_or_any() {
         assert_eq!(want("1", Some("large"), None, Some("small")).unwrap(), ["large"]);
         assert_eq!(want("1", None, None, Some("small")).unwrap(), ["small"]);
+        assert_eq!(want("1", Some("far"), None, None).unwrap(), ["far"]);
+        assert_eq!(want("1", None, None, Some("far")).unwrap(), ["far"]);
         assert_eq!(want("1", None, None, None).unwrap(), ["small", "large", "slow", "mig"]);
     }
 
@@ -321,6 +341,9 @@ mod tests {
                 "type small and 11GiB of memory, but that type has 10GiB",
             ),
             (want("9", None, None, None), "asks for 9 vGPUs; at most 8"),
+            // By its name alone: whoever wants so much memory wants a GPU.
+            (want("1", None, Some("41GiB"), None), "mig (20GiB), far (80GiB, by its name alone)"),
+            (want("2", Some("far"), None, None), "asks for 2 vGPUs of type far, whose GPU a worker has"),
         ] {
             let error = error.unwrap_err();
             assert_eq!(error.exit, Exit::Request);

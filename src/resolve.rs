@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::config::Isolation;
 use crate::driver::{DriverFile, Kind};
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::{DrmNode, Gpu, Inventory, Majors, MigDevice};
@@ -28,6 +29,8 @@ pub struct Plan {
     pub files: Vec<File>,
     /// The sockets of the driver's daemons that it gets.
     pub sockets: Vec<Socket>,
+    /// Does it get the socket of a worker, and no GPU?
+    pub remote: bool,
     /// What `/dev/vgpu/lease.json` says.
     pub lease_json: String,
 }
@@ -178,7 +181,11 @@ struct LeasedJson<'a> {
     memory: u64,
     compute: Option<u32>,
     uuid: &'a GpuUuid,
-    device: String,
+    /// None where a worker has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
+    #[serde(skip_serializing_if = "Isolation::is_none")]
+    isolation: Isolation,
     #[serde(skip_serializing_if = "Option::is_none")]
     mig: Option<MigJson<'a>>,
 }
@@ -217,7 +224,8 @@ impl<'a> Real<'a> {
             memory: held.memory.0,
             compute: held.compute.map(Percent::get),
             uuid: &held.id.gpu,
-            device: format!("/dev/nvidia{}", self.gpu.minor),
+            device: (!held.isolation.is_remote()).then(|| format!("/dev/nvidia{}", self.gpu.minor)),
+            isolation: held.isolation,
             mig: self.mig.map(|device| MigJson { uuid: &device.uuid, profile: &device.profile }),
         }
     }
@@ -232,7 +240,14 @@ impl<'a> Real<'a> {
 /// inventory, a driver whose unified memory module, which every CUDA program needs, is not loaded, or two files of
 /// one name.
 pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Plan> {
-    let real = lease.vgpus.iter().map(|held| Real::behind(held, inventory)).collect::<Result<Vec<_>>>()?;
+    let all = lease.vgpus.iter().map(|held| Real::behind(held, inventory)).collect::<Result<Vec<_>>>()?;
+    // Whoever has a worker has nothing of the GPU itself.
+    let remote = lease.remote().is_some();
+    let real = if remote { &[] } else { all.as_slice() };
+    if !remote && driver.majors.uvm.is_none() {
+        let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
+        return Err(Error::new(Exit::Gpu, message));
+    }
     let mig: Vec<MigAccess> = real.iter().filter_map(Real::access).collect();
     let mut gpus: Vec<&Gpu> = real.iter().map(|real| real.gpu).collect();
     gpus.sort_unstable_by_key(|gpu| gpu.minor);
@@ -247,13 +262,16 @@ pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Pla
         gpus.into_iter().flat_map(|gpu| gpu.drm.iter().map(Node::of_graphics)).collect()
     };
     let (capabilities, other_capabilities) = capabilities(&mig, inventory, driver.majors)?;
-    let mut nodes = control_nodes(driver)?;
+    let (mut nodes, other_control) = match (control_nodes(driver), remote) {
+        (control, false) => (control, Vec::new()),
+        (control, true) => (Vec::new(), control),
+    };
     nodes.extend(gpus.iter().map(|gpu| Node::of_gpu(driver.majors, gpu.minor)));
     nodes.extend(graphics(drm));
     nodes.extend(capabilities);
     let others = inventory.gpus.iter().filter(|gpu| !is_leased(&gpu.pci));
     let others = others.map(|gpu| Node::of_gpu(driver.majors, gpu.minor));
-    let others = others.chain(graphics(other_drm));
+    let others = others.chain(graphics(other_drm)).chain(other_control);
     Ok(Plan {
         nodes,
         others: others.chain(other_capabilities).collect(),
@@ -261,7 +279,8 @@ pub fn plan(lease: &Lease, inventory: &Inventory, driver: &Driver) -> Result<Pla
         mig,
         files: files(driver.files)?,
         sockets: sockets(driver.files),
-        lease_json: lease_json(lease, &real)?,
+        remote,
+        lease_json: lease_json(lease, &all)?,
     })
 }
 
@@ -293,22 +312,18 @@ fn lease_json(lease: &Lease, real: &[Real<'_>]) -> Result<String> {
     Ok(text.or_exit(Exit::Io, || "cannot write lease.json")? + "\n")
 }
 
-/// The nodes that every container with a lease has, whatever its GPUs are.
-fn control_nodes(driver: &Driver) -> Result<Vec<Node>> {
-    let uvm = driver.majors.uvm.ok_or_else(|| {
-        let message = "the kernel module nvidia-uvm is not loaded; run `nvidia-modprobe -u -c=0` on the host";
-        Error::new(Exit::Gpu, message)
-    })?;
+/// The nodes that every container with GPUs has, whatever these are.
+fn control_nodes(driver: &Driver) -> Vec<Node> {
     let optional = |node| Node { optional: true, ..node };
-    let mut nodes = vec![
-        Node::new("nvidiactl", driver.majors.nvidia, 255),
-        Node::new("nvidia-uvm", uvm, 0),
-        optional(Node::new("nvidia-uvm-tools", uvm, 1)),
-    ];
+    let mut nodes = vec![Node::new("nvidiactl", driver.majors.nvidia, 255)];
+    if let Some(uvm) = driver.majors.uvm {
+        nodes.push(Node::new("nvidia-uvm", uvm, 0));
+        nodes.push(optional(Node::new("nvidia-uvm-tools", uvm, 1)));
+    }
     if driver.display {
         nodes.push(optional(Node::new("nvidia-modeset", driver.majors.nvidia, 254)));
     }
-    Ok(nodes)
+    nodes
 }
 
 /// Gives each file its place, and lets no two have the same one.
@@ -376,6 +391,7 @@ mod tests {
                 id: format!("{}/m/{at}", gpu(i)).parse().unwrap(),
                 memory: Bytes(10 << 30),
                 compute: None,
+                isolation: Isolation::None,
                 mig: Some(uuid(i, place(at).unwrap()).parse().unwrap()),
             }
         });

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use vgpu::cgroup::{CgroupId, Hierarchy};
-use vgpu::config::{CutGpu, Placement, Policy, Table, Vgpu};
+use vgpu::config::{CutGpu, Isolation, Placement, Policy, Table, Vgpu};
 use vgpu::error::Exit;
 use vgpu::gpu::{Gpu, MigDevice};
 use vgpu::pool::{Given, Held, Lease, Offer, give, release, with_room};
@@ -63,6 +63,7 @@ fn vgpus(gpu: usize, k: usize, (count, gib, percent): (u32, u64, i64)) -> impl I
         id: VgpuId { gpu: uuid(gpu), kind: kind(k), part: Part::Share(n) },
         memory: Bytes(gib * GIB),
         compute: Some(percent.try_into().unwrap()),
+        isolation: Isolation::None,
         mig: None,
     })
 }
@@ -279,6 +280,7 @@ fn in_mig_mode(layouts: &[Layout]) -> Table {
         id: VgpuId { gpu: uuid(g), kind: kind(k), part: Part::Mig(MigInstance { gi, ci: 0 }) },
         memory: Bytes(10 * GIB),
         compute: None,
+        isolation: Isolation::None,
         mig: Some(MigDevice {
             uuid: format!("MIG-00000000-0000-0000-0000-0000000000{g}{}", (first + gi) % 6).parse().unwrap(),
             instance: MigInstance { gi, ci: 0 },

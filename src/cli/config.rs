@@ -209,8 +209,9 @@ fn summary(path: &Path, file: &PoolFile, table: &Table) -> String {
     for kind in &file.types {
         let (name, n) = (&kind.name, offered(table, kind));
         let _ = match &kind.is {
-            Kind::Share(Share { memory, compute }) => {
-                writeln!(out, "  {name}: {n} of {memory} and {compute}")
+            Kind::Share(Share { memory, compute, isolation }) => {
+                let by = if isolation.is_remote() { ", by workers" } else { "" };
+                writeln!(out, "  {name}: {n} of {memory} and {compute}{by}")
             }
             Kind::Mig(profile) => writeln!(out, "  {name}: {n} of MIG profile {profile}"),
         };

@@ -146,7 +146,7 @@ fn decide(asker: &Asker, pool: &PoolFile, pool_file: &Path) -> Result<Decided> {
     let plan = host.plan(&lease, &servable, &pool.policy)?;
     let Servable { rules, found, .. } = servable;
     let needs = found.files.iter().map(|file| (file.path.clone(), file.capabilities())).collect();
-    let open = live::open(plan.clone(), &host.driver, host.majors, found.files)?;
+    let open = live::open(plan.clone(), &host.driver, host.majors, found.files, None)?;
     let (present, out_of_reach) = (open.numbers(), open.out_of_reach(&asker.bundle.user()));
     if let Some(dir) = asker.dir {
         asker.bundle.root(dir)?;

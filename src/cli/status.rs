@@ -1,5 +1,6 @@
 //! `vgpu status [--json]`: GPUs, virtual GPUs, who holds what since when.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -8,9 +9,10 @@ use serde::Serialize;
 
 use crate::cli::{View, printed};
 use crate::config::Vgpu;
-use crate::error::Result;
+use crate::error::{Result, quoted};
 use crate::gpu::{Inventory, Unusable};
 use crate::pool::{Held, Lease, liveness, with_room};
+use crate::remote::worker;
 use crate::types::{GpuUuid, MigProfile, MigUuid, Percent, VgpuId};
 
 /// What `--json` prints; the field names are stable. `reason`, `absent`, `mig_mode` and `mig` are there only where
@@ -77,6 +79,46 @@ struct LeaseStatus<'a> {
     alive: bool,
     since: String,
     vgpus: Vec<&'a VgpuId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    worker: Option<WorkerStatus>,
+}
+
+/// What a container has in place of a GPU.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum WorkerStatus {
+    Says(worker::Status),
+    IsSilent { error: String },
+}
+
+impl WorkerStatus {
+    fn of(view: &View, lease: &Lease) -> Option<Self> {
+        let state_dir = view.state_dir.as_ref().filter(|_| lease.remote().is_some())?;
+        Some(match worker::status(state_dir, lease) {
+            Ok(status) => Self::Says(status),
+            Err(e) => Self::IsSilent { error: e.to_string() },
+        })
+    }
+}
+
+/// A line of it.
+impl fmt::Display for WorkerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let worker::Status { backend, memory, processes, counters, unserved } = match self {
+            Self::Says(status) => status,
+            Self::IsSilent { error } => return write!(f, "its worker does not answer: {error}"),
+        };
+        let (used, limit) = (show_memory(memory.used), show_memory(memory.limit));
+        let worker::Counters { calls, records, wakeups, predicted, known, new, bytes } = counters;
+        write!(f, "worker {}: {used} of {limit} used, {} processes; ", quoted(backend), processes.live)?;
+        write!(f, "{calls} calls, {records} records, {wakeups} wake-ups, {} copied; ", show_memory(*bytes))?;
+        write!(f, "{predicted} predicted, {known} known, {new} new")?;
+        let functions: Vec<_> = unserved.functions.keys().map(|name| quoted(name)).collect();
+        if !functions.is_empty() {
+            write!(f, "; not supported: {}", functions.join(", "))?;
+        }
+        Ok(())
+    }
 }
 
 /// Prints the pool as it is now, without waiting for anybody.
@@ -135,6 +177,7 @@ impl<'a> Status<'a> {
             alive: *alive,
             since: format!("{:.0}", lease.since),
             vgpus: lease.vgpus.iter().map(|held| &held.id).collect(),
+            worker: alive.then(|| WorkerStatus::of(view, lease)).flatten(),
         });
         Self {
             version: 1,
@@ -190,6 +233,9 @@ impl<'a> Status<'a> {
         let [a, b, c] = [width(0, 0), width(1, 7), width(2, 4)];
         for (vgpu, [name, memory, part]) in vgpus.iter().zip(&rows) {
             writeln!(out, "  {name:a$}  {memory:>b$}  {part:>c$}  {}", self.holder(vgpu, when_gone))?;
+            if let Some(worker) = vgpu.held.and_then(|at| self.leases[at].worker.as_ref()) {
+                writeln!(out, "    {worker}")?;
+            }
         }
         Ok(())
     }

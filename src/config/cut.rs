@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::problem::Problem;
-use super::{CutGpu, GpuEntry, Kind, Offered, PoolFile, Select, Share, Table, Vgpu};
+use super::{CutGpu, GpuEntry, Isolation, Kind, Offered, PoolFile, Select, Share, Table, Vgpu, VgpuType};
 use crate::error::quoted;
 use crate::gpu::{Gpu, Inventory, MigDevice};
 use crate::types::{Bytes, GpuUuid, Part, TypeName, VgpuId};
@@ -44,9 +44,16 @@ impl PoolFile {
         let offered = |name: &'a TypeName| {
             let vgpus = table.gpus.iter().flat_map(|gpu| &gpu.vgpus).filter(|vgpu| vgpu.id.kind == *name);
             let least = vgpus.min_by_key(|vgpu| vgpu.memory)?;
-            Some(Offered { name, memory: least.memory, compute: least.compute })
+            let Vgpu { memory, compute, isolation, .. } = *least;
+            Some(Offered { name, memory, compute, isolation })
         };
         self.types.iter().filter_map(|kind| offered(&kind.name)).collect()
+    }
+
+    /// Is a vGPU of one of these types a worker's? Then each of them is ([`crate::request::Request::want`]).
+    pub fn is_remote(&self, kinds: &[TypeName]) -> bool {
+        let is = |kind: &VgpuType| matches!(&kind.is, Kind::Share(share) if share.isolation.is_remote());
+        self.types.iter().any(|kind| kinds.contains(&kind.name) && is(kind))
     }
 
     fn cut_gpu(&self, entry: &GpuEntry, gpu: &Gpu) -> CutGpu {
@@ -104,13 +111,14 @@ impl PoolFile {
 fn shares(gpu: &Gpu, (n, kind, share): (u32, &TypeName, Share)) -> impl Iterator<Item = Vgpu> {
     (0..n).map(move |n| {
         let id = VgpuId { gpu: gpu.uuid.clone(), kind: kind.clone(), part: Part::Share(n) };
-        Vgpu { id, memory: share.memory, compute: Some(share.compute), mig: None }
+        let Share { memory, compute, isolation } = share;
+        Vgpu { id, memory, compute: Some(compute), isolation, mig: None }
     })
 }
 
 fn mig_vgpu(gpu: &Gpu, kind: &TypeName, device: &MigDevice) -> Vgpu {
     let id = VgpuId { gpu: gpu.uuid.clone(), kind: kind.clone(), part: Part::Mig(device.instance) };
-    Vgpu { id, memory: device.memory, compute: None, mig: Some(device.clone()) }
+    Vgpu { id, memory: device.memory, compute: None, isolation: Isolation::None, mig: Some(device.clone()) }
 }
 
 fn over(entry: &GpuEntry, message: String) -> Problem {

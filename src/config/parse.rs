@@ -14,7 +14,7 @@ use toml::de::{DeString, DeValue};
 
 use super::document::{Reader, Section, Value};
 use super::problem::Problem;
-use super::{GpuEntry, Kind, Placement, Policy, PoolFile, RequestPolicy, Select, Share, VgpuType};
+use super::{GpuEntry, Isolation, Kind, Placement, Policy, PoolFile, RequestPolicy, Select, Share, VgpuType};
 use crate::driver::{Capabilities, Grant};
 use crate::error::quoted;
 use crate::types::{Invalid, MigProfile, Percent, TypeName};
@@ -163,9 +163,11 @@ fn vgpu_type<'t>(reader: &mut Reader<'t>, mut entry: Section<'t>, types: &mut Ty
 fn share<'t>(reader: &mut Reader<'t>, entry: &mut Section<'t>) -> Option<Share> {
     let memory = reader.required(entry, "memory", "\"10GiB\"", parsed);
     let compute = reader.required(entry, "compute", "25", percent);
+    let isolated = reader.optional(entry, "isolation", isolation);
     // It is not there, but it is a key of this table.
     reader.optional(entry, "mig", parsed::<MigProfile>);
-    Some(Share { memory: memory?.into_inner(), compute: compute?.into_inner() })
+    let isolation = isolated.map(Spanned::into_inner).unwrap_or_default();
+    Some(Share { memory: memory?.into_inner(), compute: compute?.into_inner(), isolation })
 }
 
 fn mig_devices<'t>(
@@ -178,6 +180,8 @@ fn mig_devices<'t>(
         let fixed = |_: &DeValue<'t>| Err::<(), _>(Invalid("the MIG profile says it; leave it out"));
         reader.optional(entry, key, fixed);
     }
+    let apart = |_: &DeValue<'t>| Err::<(), _>(Invalid("MIG devices are isolated as they are; leave it out"));
+    reader.optional(entry, "isolation", apart);
     let profile = profile?;
     unique(reader, "mig", &profile, profiles).then(|| profile.into_inner())
 }
@@ -328,6 +332,14 @@ fn directory(value: &DeValue<'_>) -> Result<PathBuf, Invalid> {
     let plain = |text: &&str| Path::new(text).is_absolute() && !text.contains(char::is_control);
     let path = value.as_str().filter(plain).map(PathBuf::from);
     path.ok_or(Invalid("it is the absolute path of a directory, which begins with /"))
+}
+
+fn isolation(value: &DeValue<'_>) -> Result<Isolation, Invalid> {
+    match value.as_str() {
+        Some("none") => Ok(Isolation::None),
+        Some("remote") => Ok(Isolation::Remote),
+        _ => Err(Invalid("it is \"none\" or \"remote\"")),
+    }
 }
 
 fn placement(value: &DeValue<'_>) -> Result<Placement, Invalid> {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::detached::{self, Use};
-use super::place::{Holder, Place, beneath, lost, mount_id, shown};
+use super::place::{Holder, Id, Place, beneath, id, lost, mount_id, shown};
 use crate::access;
 use crate::container::RootIds;
 use crate::error::{Error, Exit, OrExit, Result};
@@ -26,6 +26,9 @@ use crate::types::DeviceNumber;
 
 /// Where the lease is told, in `/dev`.
 const VGPU: &str = "vgpu";
+
+/// Where the worker listens, in `/dev/vgpu`.
+const WORKER: &str = "worker";
 
 /// What covers other GPUs' nodes, in `/dev/vgpu`.
 const HIDDEN: &CStr = c"hidden";
@@ -127,6 +130,8 @@ pub(super) struct Detached<'a> {
     nodes: &'a [OpenNode],
     /// One for each node.
     clones: Vec<OwnedFd>,
+    /// The worker's socket, and which it is.
+    worker: Option<(OwnedFd, Id)>,
     /// What becomes `/dev/vgpu`.
     lease: OwnedFd,
     lease_json: &'a str,
@@ -136,6 +141,7 @@ impl<'a> Detached<'a> {
     /// Clones the nodes' mounts, and makes a tmpfs with `lease.json` in it.
     pub fn new(
         nodes: &'a [OpenNode],
+        worker: Option<&OwnedFd>,
         lease_json: &'a str,
         ids: RootIds,
         label: Option<&str>,
@@ -143,7 +149,8 @@ impl<'a> Detached<'a> {
         let clone = |node: &OpenNode| detached::clone(&node.fd, Use::Device, &format!("/dev/{}", node.name));
         let lease = detached::tmpfs("/dev/vgpu", ids, label)?;
         write_lease(&lease, lease_json, ids).or_exit(Exit::Io, || "cannot write /dev/vgpu/lease.json")?;
-        Ok(Self { nodes, clones: nodes.iter().map(clone).collect::<Result<_>>()?, lease, lease_json })
+        let worker = worker.map(|socket| clone_worker(socket, &lease)).transpose()?;
+        Ok(Self { nodes, clones: nodes.iter().map(clone).collect::<Result<_>>()?, worker, lease, lease_json })
     }
 
     /// Mounts everything. The lease's mount.
@@ -163,6 +170,10 @@ impl<'a> Detached<'a> {
         }
         dev.make(VGPU, FileType::Directory)?;
         dev.mount(VGPU, FileType::Directory, &self.lease)?;
+        if let Some((socket, _)) = &self.worker {
+            detached::move_into(socket, &self.lease, WORKER)
+                .or_exit(Exit::Io, || "cannot mount /dev/vgpu/worker")?;
+        }
         // The kernel clones nothing of a mount that is mounted nowhere.
         foreign.iter().try_for_each(|(directory, name)| self.cover(dev, directory, name))?;
         mount_id(&self.lease)
@@ -256,6 +267,11 @@ impl<'a> Detached<'a> {
         if !there(VGPU).is_ok_and(|fd| mount_id(&fd) == Ok(lease)) {
             return Err(lost("dev/vgpu"));
         }
+        if let Some((_, socket)) = self.worker
+            && there("vgpu/worker").and_then(id) != Ok(socket)
+        {
+            return Err(lost("dev/vgpu/worker"));
+        }
         for node in self.nodes {
             let stat = there(&node.name).and_then(rustix::fs::fstat);
             if stat.ok().as_ref().and_then(device_number) != Some(node.number) {
@@ -284,6 +300,14 @@ pub(super) fn read_back_closed(others: &[OpenNode]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A mount of the socket, and in the lease's tmpfs what it is going to be mounted on.
+fn clone_worker(socket: &OwnedFd, lease: &OwnedFd) -> Result<(OwnedFd, Id)> {
+    let cannot = || "cannot make /dev/vgpu/worker";
+    mknodat(lease, WORKER, FileType::RegularFile, Mode::empty(), 0).or_exit(Exit::Io, cannot)?;
+    let id = id(socket).or_exit(Exit::Io, cannot)?;
+    Ok((detached::clone(socket, Use::File, "the worker's socket")?, id))
 }
 
 fn write_lease(tmpfs: &OwnedFd, json: &str, ids: RootIds) -> io::Result<()> {

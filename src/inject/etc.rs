@@ -60,6 +60,20 @@ impl Old {
         Ok(Some(Self { etc, name: name.to_owned(), fd, size: stat.st_size.try_into().unwrap_or_default() }))
     }
 
+    /// The same. Where there is none, one is made that says what goes without it: there must be something to mount on.
+    pub fn find_or_make(container: &Place, name: &str, usual: &str) -> Result<Option<Self>> {
+        if let Some(old) = Self::find(container, name)? {
+            return Ok(Some(old));
+        }
+        let path = path_of(name);
+        let (etc, _) = container.target(&path, FileType::RegularFile)?;
+        if container.find(&path, OFlags::PATH | OFlags::NOFOLLOW)?.is_some() {
+            return Ok(None);
+        }
+        add(&etc.fd, &path, usual.as_bytes(), container.ids)?;
+        Self::find(container, name)
+    }
+
     /// At most one byte more than `most`. The very file that was looked at is opened, through `proc`, the host's
     /// `/proc`: what has its name by now may be a device. Nobody is waited for who holds a lease on it (fcntl(2)).
     pub fn read(&self, proc: &OwnedFd, most: u64) -> Result<Vec<u8>> {
@@ -74,6 +88,11 @@ impl Old {
         };
         let usual = usize::try_from(self.size.min(most)).unwrap_or_default() + 1;
         files::whole(file.take(most + 1), usual).or_exit(Exit::Io, cannot)
+    }
+
+    /// What is to cover it, for as long as the container lives.
+    pub fn covered_by(self, bytes: Vec<u8>) -> New {
+        New { old: self, bytes, own: false }
     }
 
     /// What is to take its place.
@@ -138,7 +157,7 @@ pub(super) fn replace(dir: &OwnedFd, path: &str, content: &[u8], ids: RootIds) -
 }
 
 /// Makes a file of the container's. What somebody else has made at this path meanwhile stays: it may be mounted on.
-pub(super) fn add(dir: &OwnedFd, path: &str, content: &[u8], ids: RootIds) -> Result<()> {
+fn add(dir: &OwnedFd, path: &str, content: &[u8], ids: RootIds) -> Result<()> {
     let into_place = |new: &str| {
         let linked = linkat(dir, new, dir, name_in(path), AtFlags::empty());
         unlinkat(dir, new, AtFlags::empty())?;

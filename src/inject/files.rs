@@ -14,7 +14,7 @@ use super::compat::{self, Library};
 use super::detached::{self, Use};
 use super::etc::New;
 use super::place::{Id, Place, id, is_of_container, lost, meddled, mount_id, shown};
-use super::{cache, musl};
+use super::{cache, musl, preload};
 use crate::container::RootIds;
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result};
@@ -31,8 +31,8 @@ const LOADERS: [Merged; 2] = [cache::merged, musl::merged];
 /// A file of a plan, opened.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    file: File,
-    fd: OwnedFd,
+    pub file: File,
+    pub fd: OwnedFd,
     id: Id,
 }
 
@@ -101,7 +101,7 @@ impl<'a> Detached<'a> {
         let of_image = compat.iter().map(|library| &library.file);
         let planned: Vec<&File> = self.kept(compat).map(|file| &file.file).chain(of_image).collect();
         let [of_glibc, of_musl] = LOADERS.map(|merged| merged(container, &planned, &self.proc));
-        let merged = [of_glibc?, of_musl?];
+        let merged = [of_glibc?, of_musl?, preload::merged(container, self.files, &self.proc)?];
         container
             .ids
             .create(|| self.furnish(tmpfs, compat))

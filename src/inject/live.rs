@@ -42,6 +42,8 @@ pub struct Open {
     others: Vec<OpenNode>,
     files: Vec<OpenFile>,
     sockets: Vec<OpenSocket>,
+    /// The socket of its worker, where it has one instead of GPUs.
+    worker: Option<OwnedFd>,
     told: Vec<Told>,
     lease_json: String,
     majors: Majors,
@@ -50,7 +52,13 @@ pub struct Open {
 /// Opens what a plan names below the driver root. Optional nodes that are not there are left out (R08); a
 /// missing one of the others, or one with a number that is not the driver's, is [`Exit::Gpu`], and so is any
 /// that cannot be looked at. The driver's files were opened when they were `found`.
-pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, mut found: Vec<DriverFile>) -> Result<Open> {
+pub fn open(
+    plan: Plan,
+    driver: &DriverRoot,
+    majors: Majors,
+    mut found: Vec<DriverFile>,
+    worker: Option<OwnedFd>,
+) -> Result<Open> {
     let nodes = plan.nodes.iter().filter_map(|node| dev::open_node(node, driver).transpose());
     let others = plan.others.iter().filter_map(|node| dev::open_other(node, driver).transpose());
     Ok(Open {
@@ -58,6 +66,7 @@ pub fn open(plan: Plan, driver: &DriverRoot, majors: Majors, mut found: Vec<Driv
         others: others.collect::<Result<_>>()?,
         files: files::open(plan.files, &mut found)?,
         sockets: sockets::open(plan.sockets, &mut found)?,
+        worker,
         told: procfs::read(driver, &plan.gpus, &plan.mig)?,
         lease_json: plan.lease_json,
         majors,
@@ -102,7 +111,7 @@ pub fn inject(open: &Open, entry: &Entry) -> Result<()> {
     let namespace = entry.container.mount_namespace()?;
     let label = entry.mount_label;
     let inside = Inside {
-        dev: dev::Detached::new(&open.nodes, &open.lease_json, ids, label)?,
+        dev: dev::Detached::new(&open.nodes, open.worker.as_ref(), &open.lease_json, ids, label)?,
         others: &open.others,
         foreign: Foreign {
             allowed: entry.allow_other_access,

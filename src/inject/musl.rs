@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, OFlags, fstat};
 
 use super::cache::directories;
-use super::etc::{New, Old, add};
+use super::etc::{New, Old};
 use super::place::Place;
 use crate::error::{Exit, OrExit, Result};
 use crate::resolve::File as Planned;
@@ -32,26 +32,12 @@ pub(super) fn merged(container: &Place, files: &[&Planned], proc: &OwnedFd) -> R
         return Ok(None);
     }
     let name = format!("ld-musl-{ARCH}.path");
-    let Some(old) = find_or_make(container, &name)? else { return Ok(None) };
+    let Some(old) = Old::find_or_make(container, &name, USUAL)? else { return Ok(None) };
     let image = old.read(proc, LARGEST)?;
     if image.len() as u64 > LARGEST {
         return Ok(None);
     }
     Ok(Some(old.replaced_by(with_driver(&image, &directories(files)), container)))
-}
-
-/// Where the image has none, one that says what musl does without it: there must be something to mount on.
-fn find_or_make(container: &Place, name: &str) -> Result<Option<Old>> {
-    if let Some(old) = Old::find(container, name)? {
-        return Ok(Some(old));
-    }
-    let path = format!("etc/{name}");
-    let (etc, name) = container.target(&path, FileType::RegularFile)?;
-    if container.find(&path, OFlags::PATH | OFlags::NOFOLLOW)?.is_some() {
-        return Ok(None);
-    }
-    add(&etc.fd, &path, USUAL.as_bytes(), container.ids)?;
-    Old::find(container, name)
 }
 
 /// An earlier start has left its directories on a layer of the container's own.

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::pool::Lease;
+use crate::remote::worker;
 use crate::{files, trust};
 
 /// The directory that holds leases, inventory and log, checked and held open.
@@ -191,7 +192,8 @@ pub struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Writes the leases, whole, and lets the lock go. On an error the old state stands.
+    /// Writes the leases, whole, ends the workers that are of none of them, and lets the lock go. On an error the old
+    /// state stands.
     pub fn save(self) -> Result<()> {
         let dir = self.dir;
         let text = document(&self.leases, dir.namespaces).or_exit(Exit::Io, || "cannot write JSON")?;
@@ -218,6 +220,7 @@ impl Locked<'_> {
         if first {
             dir.remove_stale();
         }
+        worker::end_others(dir, &self.leases);
         Ok(())
     }
 }

@@ -26,6 +26,7 @@
 pub mod attack;
 pub mod bundle;
 pub mod cgroup;
+pub mod client;
 pub mod command;
 pub mod container;
 pub mod driver;

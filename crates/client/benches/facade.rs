@@ -67,13 +67,14 @@ struct Cudnn {
     set: unsafe extern "C" fn(Descriptor, i32, i32, i32, i32, i32, i32) -> i32,
     destroy: unsafe extern "C" fn(Descriptor) -> i32,
     create_activation: unsafe extern "C" fn(*mut Descriptor) -> i32,
+    create_handle: unsafe extern "C" fn(*mut Descriptor) -> i32,
     #[rustfmt::skip]
     forward: unsafe extern "C" fn(
-        usize, Descriptor, *const f32, Descriptor, usize, *const f32, Descriptor, usize,
+        Descriptor, Descriptor, *const f32, Descriptor, usize, *const f32, Descriptor, usize,
     ) -> i32,
     #[rustfmt::skip]
     backward: unsafe extern "C" fn(
-        usize, Descriptor, *const f32, Descriptor, usize, Descriptor, usize, Descriptor, usize, *const f32, Descriptor,
+        Descriptor, Descriptor, *const f32, Descriptor, usize, Descriptor, usize, Descriptor, usize, *const f32, Descriptor,
         usize,
     ) -> i32,
 }
@@ -93,6 +94,7 @@ impl Cudnn {
             set: function!(b"cudnnSetTensor4dDescriptor"),
             destroy: function!(b"cudnnDestroyTensorDescriptor"),
             create_activation: function!(b"cudnnCreateActivationDescriptor"),
+            create_handle: function!(b"cudnnCreate"),
             forward: function!(b"cudnnActivationForward"),
             backward: function!(b"cudnnActivationBackward"),
         }
@@ -122,24 +124,25 @@ impl Cudnn {
 #[derive(Clone, Copy)]
 struct Facade {
     cudnn: Cudnn,
+    handle: Descriptor,
     activation: Descriptor,
     kept: Descriptor,
 }
 
 impl Facade {
     fn forward(self, t: Descriptor, y: usize) {
-        let (one, zero) = (1.0, 0.0);
+        let (one, zero, dnn, a) = (1.0, 0.0, self.handle, self.activation);
         // SAFETY: descriptors live; factors are there; nothing is at the device pointers, which only the worker follows.
-        assert_eq!(unsafe { (self.cudnn.forward)(1, self.activation, &one, t, 0x100, &zero, t, y) }, 0);
+        assert_eq!(unsafe { (self.cudnn.forward)(dnn, a, &one, t, 0x100, &zero, t, y) }, 0);
     }
 
     /// The end of an iteration: the next guesses are from this one.
     fn end_iteration(self) {
-        let (one, zero, a, t) = (1.0, 0.0, self.activation, self.kept);
+        let (one, zero, dnn, a, t) = (1.0, 0.0, self.handle, self.activation, self.kept);
         self.forward(t, 0x200);
         // SAFETY: as above.
         let done =
-            unsafe { (self.cudnn.backward)(1, a, &one, t, 0x200, t, 0x300, t, 0x100, &zero, t, 0x400) };
+            unsafe { (self.cudnn.backward)(dnn, a, &one, t, 0x200, t, 0x300, t, 0x100, &zero, t, 0x400) };
         assert_eq!(done, 0);
         self.forward(t, 0x200);
     }
@@ -178,8 +181,10 @@ fn nanoseconds_and_wait(what: impl Fn(u32)) -> f64 {
 
 /// Where `make conformance` puts the real library.
 fn real() -> PathBuf {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/cudnn");
-    target.join("9.1.0.70/nvidia/cudnn/lib/libcudnn.so.9")
+    let home = |name| std::env::var_os(name).map(PathBuf::from);
+    let cache = || home("XDG_CACHE_HOME").or_else(|| Some(home("HOME")?.join(".cache")));
+    let fetched = home("CUDNN").or_else(|| Some(cache()?.join("vgpu/cudnn"))).unwrap_or_default();
+    fetched.join("9.1.0.70/nvidia/cudnn/lib/libcudnn.so.9")
 }
 
 fn main() {
@@ -193,10 +198,12 @@ fn main() {
     // SAFETY: the other thread does not look at the environment.
     unsafe { std::env::set_var("VGPU_WORKER", &socket) };
     let cudnn = Cudnn::load(&directory.path().join("libcudnn.so.9"));
-    let mut activation = std::ptr::null_mut();
-    // SAFETY: the place is a pointer's.
+    let [mut activation, mut handle] = [std::ptr::null_mut(); 2];
+    // SAFETY: the places are pointers'.
     assert_eq!(unsafe { (cudnn.create_activation)(&raw mut activation) }, 0);
-    let facade = Facade { cudnn, activation, kept: cudnn.tensor(0) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { (cudnn.create_handle)(&raw mut handle) }, 0);
+    let facade = Facade { cudnn, handle, activation, kept: cudnn.tensor(0) };
 
     type Measure = Box<dyn Fn() -> f64>;
     let mut all: Vec<(&str, &str, Measure)> = vec![

@@ -17,6 +17,7 @@ use vgpu_remoting::cudnn::reduction::Reduction;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{DOUBLE, Result, Status, Version};
 use vgpu_remoting::descriptor::{Ints, MAX_DIMS};
+use vgpu_remoting::reuse::Thread;
 use vgpu_remoting::session::{Parameter, Session};
 
 /// What is known of a call while its arguments are taken.
@@ -39,8 +40,14 @@ pub trait Argument: Parameter {
     /// How C passes it.
     type C: Copy;
 
-    /// Notes what other arguments depend on, before any is taken.
-    fn note(_: Self::C, _: &Session<'_>, _: &mut Call) {}
+    /// Notes what other arguments of a compute depend on, before any is taken.
+    ///
+    /// # Errors
+    /// `BadParam` for a handle that is none.
+    #[inline]
+    fn note(_: Self::C, _: &Session<'_>, _: &mut Thread, _: &mut Call) -> Result {
+        Ok(())
+    }
 
     /// Takes it.
     ///
@@ -80,7 +87,6 @@ plain! {
     u64: u64 = u64::from;
     f32: f32 = f32::from;
     f64: f64 = f64::from;
-    Handle: u64 = Handle;
     Read: u64 = Read;
     Write: u64 = Write;
     Update: u64 = Update;
@@ -96,13 +102,29 @@ plain! {
     Option<Pooling>: usize = usize::from;
 }
 
+/// Of functions that do not compute, the real library only asks whether it is NULL.
+impl Argument for Handle {
+    type C = usize;
+
+    #[inline]
+    fn note(from: usize, session: &Session<'_>, thread: &mut Thread, call: &mut Call) -> Result {
+        session.using(thread, call.version, from)
+    }
+
+    #[inline]
+    unsafe fn take(from: usize, _: &mut Call) -> Result<Self> {
+        Ok(Self(from as u64))
+    }
+}
+
 impl Argument for Tensor {
     type C = usize;
 
     #[inline]
-    fn note(from: usize, session: &Session<'_>, call: &mut Call) {
+    fn note(from: usize, session: &Session<'_>, _: &mut Thread, call: &mut Call) -> Result {
         let tensor = session.reuse().get::<Self>(call.version, from);
         call.double |= tensor.is_ok_and(|tensor| tensor.data_type == DOUBLE);
+        Ok(())
     }
 
     #[inline]

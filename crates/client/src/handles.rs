@@ -1,4 +1,4 @@
-//! Handles that are the client's alone: streams, events, and cuDNN's. A handle is a number that none had before, as an
+//! Handles that are the client's alone: streams and events. A handle is a number that none had before, as an
 //! address looks. Touches nothing.
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@
 //! panic gets out of one.
 
 mod arguments;
+mod counters;
 mod cublas;
 mod cuda;
 mod cudart;

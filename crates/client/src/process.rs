@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use vgpu_remoting::channel::{Channel, Client};
+use vgpu_remoting::counters::Counts;
 use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
 
-use crate::{log, sys};
+use crate::{log, sys, unserved};
 
 /// Where a container's worker listens, without `VGPU_WORKER`.
 const SOCKET: &str = "/dev/vgpu/worker";
@@ -40,13 +41,23 @@ pub fn call<E: From<Status>>(
         return Err(Status::NotInitialized.into());
     }
     let mut call = Some(call);
-    let mut make = |entered: &mut Entered| Some(call.take()?(entered.session, entered.thread.as_mut()?));
+    let mut make = |entered: &mut Entered| {
+        let thread = entered.thread.as_mut()?;
+        entered.session.called(thread);
+        Some(call.take()?(entered.session, thread))
+    };
     let made = THREAD.try_with(|entered| make(&mut *entered.try_borrow_mut().ok()?));
     // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
     made.ok()
         .flatten()
         .or_else(|| make(&mut Entered::new()))
         .unwrap_or_else(|| Err(Status::InternalError.into()))
+}
+
+/// What this process has counted, which is nothing before its first call.
+pub fn counts() -> Counts {
+    let session = SESSION.get().filter(|_| !is_forked());
+    session.map(|session| session.reuse().counters().counts()).unwrap_or_default()
 }
 
 /// Is this a child of a process that had begun?
@@ -68,6 +79,7 @@ fn begin() -> Session<'static> {
         _ => Mode::Reuse,
     };
     let channel: &Channel = Box::leak(Box::new(channel()));
+    unserved::tell(channel.counters());
     Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents()), Client::new(channel))
 }
 

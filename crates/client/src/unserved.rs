@@ -2,33 +2,67 @@
 //! the log.
 #![allow(unsafe_code)]
 
-use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::catch_unwind;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use vgpu_remoting::counters::{NAMES, put_unserved};
 use vgpu_remoting::cudnn::{Status, Version};
+use vgpu_remoting::sync::Region;
 
 use crate::process::is_forked;
 use crate::{cudart, log};
 
-/// How often each was called, by library and name.
-type Calls = HashMap<(&'static str, String), u64>;
+static UNSERVED: Mutex<Unserved> = Mutex::new(Unserved { calls: Vec::new(), shared: None });
 
-static CALLS: LazyLock<Mutex<Calls>> = LazyLock::new(Mutex::default);
+/// Which functions were called, and how often; those beyond [`NAMES`] count together for the worker.
+struct Unserved {
+    calls: Vec<Call>,
+    /// Where the worker is told. Such a call begins nothing: a program may fork after it.
+    shared: Option<Region<'static>>,
+}
+
+struct Call {
+    library: &'static str,
+    name: String,
+    count: u64,
+}
+
+impl Unserved {
+    fn tell(&self, index: usize) {
+        let others = self.calls.iter().skip(NAMES).map(|call| call.count).sum();
+        if let (Some(shared), Some(call)) = (self.shared, self.calls.get(index)) {
+            put_unserved(shared, index, &call.name, call.count, others);
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Unserved> {
+    UNSERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the worker told in these counters what was called so far, and will be.
+pub fn tell(shared: Region<'static>) {
+    let mut unserved = lock();
+    unserved.shared = Some(shared);
+    (0..unserved.calls.len()).for_each(|index| unserved.tell(index));
+}
 
 /// Notes a call. A child that was forked does not: a thread that it does not have may hold the lock.
 fn note(library: &'static str, name: &CStr) {
     if is_forked() {
         return;
     }
-    let name = name.to_string_lossy().into_owned();
-    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = calls.entry((library, name.clone())).or_default();
-    *count += 1;
-    if *count == 1 {
+    let name = name.to_string_lossy();
+    let mut unserved = lock();
+    let known = unserved.calls.iter().position(|call| call.library == library && call.name == name);
+    let index = known.unwrap_or_else(|| {
         log(&format!("{library}: {name} is not served: it says that it is not supported"));
-    }
+        unserved.calls.push(Call { library, name: name.into_owned(), count: 0 });
+        unserved.calls.len() - 1
+    });
+    unserved.calls[index].count += 1;
+    unserved.tell(index);
 }
 
 macro_rules! libraries {

@@ -19,15 +19,18 @@ int cudnnActivationBackward(void *handle, descriptor a, const void *alpha, descr
                             descriptor dx, void *dx_data);
 
 int cudaDeviceSynchronize(void);
+int cudnnCreate(void **handle);
 
 enum { FLOAT, DOUBLE, LAYERS = 5 };
+
+static void *handle;
 
 static int layer(int i, int type, int backward) {
     const float half = 0.5f, zero = 0;
     const double third = 1.0 / 3, none = 0;
     const void *alpha = type == DOUBLE ? (const void *)&third : &half;
     const void *beta = type == DOUBLE ? (const void *)&none : &zero;
-    void *handle = &alpha, *x_data = (void *)(uintptr_t)(0x1000 + i), *y_data = (void *)(uintptr_t)(0x1001 + i);
+    void *x_data = (void *)(uintptr_t)(0x1000 + i), *y_data = (void *)(uintptr_t)(0x1001 + i);
     descriptor t = NULL, a = NULL;
     int status = cudnnCreateTensorDescriptor(&t) || cudnnSetTensor4dDescriptor(t, 0, type, 1 + i, 4, 8, 8) ||
                  cudnnCreateActivationDescriptor(&a) || cudnnSetActivationDescriptor(a, i % 3, 0, 1.0);
@@ -41,7 +44,7 @@ static int layer(int i, int type, int backward) {
 }
 
 int main(int count, char **arguments) {
-    int status = count == 2 ? 0 : 64;
+    int status = count == 2 ? cudnnCreate(&handle) : 64;
     for (int iteration = 0; !status && iteration < atoi(arguments[1]); iteration++) {
         int type = iteration % 4 == 3 ? DOUBLE : FLOAT;
         for (int i = 0; !status && i < LAYERS; i++)

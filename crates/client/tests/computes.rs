@@ -116,7 +116,24 @@ fn served(source: &str, libraries: &[&str]) -> String {
 fn a_program_computes() {
     let out = served("device.c", &["libcudart.so.12", "libcudnn.so.9"]);
     // Of what goes wrong: 1 is an invalid value, 2 no room, 719 an address that is not the program's.
-    assert_eq!(out, "0 0 0 1 0\n0 0 0 0 4 0 8 0 12\n1 1 1 0 719 2 0 1 0 0\n");
+    assert_eq!(out, "0 0 0 1 0\n0 0 0 0 0 4 0 8 0 12\n1 1 1 0 719 2 0 1 0 0\n");
+}
+
+#[test]
+fn what_is_wrong_has_a_clear_status_and_harms_nothing() {
+    let out = served("misuse.c", &["libcudart.so.12", "libcudnn.so.9"]);
+    // Wrong are handles, a use each of a compute, a query, a seed and a set; then descriptors.
+    let wrong = "2000 2000 2000 2000 ".repeat(7);
+    let wanted = format!(
+        "0 0 2000 0 {wrong}0 2000 2000 0 \n\
+         0 {}0 \n\
+         0 0 0 0 0 0 0 1 0 0 2000 0 0 2 0 4 0 6 \n\
+         0 1 0 0 0 0 2 0 4 0 6 \n\
+         0 0 0 0 \n\
+         0 \n",
+        "2000 ".repeat(12)
+    );
+    assert_eq!(out, wanted);
 }
 
 #[test]

@@ -247,6 +247,49 @@ static void threads(void) {
     IS(((char *)highest - (char *)lowest) / 128 < MOVED + 200, 1); /* no more than lived at a time */
 }
 
+enum { EACH_ROUND = 10000, ROUNDS = 1000 };
+static descriptor waiting[2][EACH_ROUND];
+static int (*create)(descriptor *), (*destroy)(descriptor);
+
+static void *makes(void *place) {
+    descriptor *made = place;
+    int failed = 0;
+    for (int i = 0; i < EACH_ROUND; i++)
+        failed |= create(&made[i]);
+    return failed ? place : NULL;
+}
+
+/* Of this process, in pages. */
+static long resident(void) {
+    long all, resident;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    IS(fscanf(statm, "%ld %ld", &all, &resident), 2);
+    fclose(statm);
+    return resident;
+}
+
+/* Ten million, each made on a thread that others come after, and ended on this one meanwhile: not a bit more memory for
+ * any of them, of which a byte would be seen. */
+static void millions(void) {
+    struct library library = open_library(9);
+    create = (int (*)(descriptor *))find(library, "cudnnCreateTensorDescriptor");
+    destroy = (int (*)(descriptor))find(library, "cudnnDestroyTensorDescriptor");
+    long before = 0;
+    for (int round = 0; round <= ROUNDS; round++) {
+        pthread_t thread;
+        void *failed;
+        IS(pthread_create(&thread, NULL, makes, waiting[round % 2]), 0);
+        for (int i = 0; round && i < EACH_ROUND; i++)
+            IS(destroy(waiting[(round + 1) % 2][i]), 0);
+        IS(pthread_join(thread, &failed), 0);
+        IS(failed == NULL, 1);
+        if (round == ROUNDS / 2)
+            before = resident();
+    }
+    long grown = (resident() - before) * sysconf(_SC_PAGESIZE);
+    IS(grown < 1 << 20, 1);
+}
+
 static void *maker(void *library) {
     return make(*(struct library *)library, "Tensor");
 }
@@ -312,7 +355,7 @@ int main(int count, char **arguments) {
     struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"each", each},     {"both", both},     {"threads", threads}, {"reopened", reopened},
+    } all[] = {{"each", each},     {"both", both},     {"threads", threads}, {"reopened", reopened}, {"millions", millions},
                {"forked", forked}, {"forked-before", forked_before}, {"unserved", unserved}};
     for (size_t i = 0; count == 2 && i < sizeof all / sizeof *all; i++) {
         if (!strcmp(arguments[1], all[i].name)) {

@@ -11,6 +11,7 @@ int cudaFree(void *address);
 int cudaMemcpy(void *to, const void *from, size_t bytes, int kind);
 int cudaDeviceSynchronize(void);
 int cudaGetLastError(void);
+int cudnnCreate(descriptor *made);
 int cudnnCreateTensorDescriptor(descriptor *made);
 int cudnnSetTensor4dDescriptor(descriptor t, int format, int type, int n, int c, int h, int w);
 int cudnnDestroyTensorDescriptor(descriptor t);
@@ -23,7 +24,7 @@ int main(void) {
     const float numbers[COUNT] = {-1, 2, -3, 4, -5, 6}, two = 2, zero = 0;
     float results[COUNT] = {0};
     void *x = NULL, *y = NULL, *none = &x;
-    descriptor t, relu;
+    descriptor t, relu, dnn;
     printf("%d", cudaMalloc(&x, sizeof numbers));
     printf(" %d", cudaMalloc(&y, sizeof numbers));
     printf(" %d", cudaMalloc(&none, 0));
@@ -33,7 +34,8 @@ int main(void) {
     cudnnSetTensor4dDescriptor(t, 0, 0, 1, 1, 2, 3);
     cudnnCreateActivationDescriptor(&relu);
     cudnnSetActivationDescriptor(relu, 1, 0, 0);
-    printf("%d", cudnnActivationForward(&t, relu, &two, t, x, &zero, t, y));
+    printf("%d", cudnnCreate(&dnn));
+    printf(" %d", cudnnActivationForward(dnn, relu, &two, t, x, &zero, t, y));
     cudnnDestroyTensorDescriptor(t);
     printf(" %d", cudaDeviceSynchronize());
     printf(" %d", cudaMemcpy(results, y, sizeof results, BY_ADDRESS));

@@ -57,6 +57,11 @@ fn descriptors_cross_threads_and_their_room_comes_back() {
 }
 
 #[test]
+fn ten_million_descriptors_cross_threads_in_the_same_memory() {
+    done(&descriptors("millions", in_path));
+}
+
+#[test]
 fn the_client_outlives_the_libraries_that_want_it() {
     done(&descriptors("reopened", in_path));
 }
@@ -125,7 +130,7 @@ fn a_program_with_kernels_starts_and_is_told_that_they_are_not_launched() {
     assert!(err.contains("libcudart.so.12: cudaLaunchKernel is not served"), "{err}");
 }
 
-/// Else no program could ever call it.
+/// Else no program could ever call it. The one that is no library's is found by its name.
 #[test]
 fn each_function_of_the_client_has_its_name_in_a_facade() {
     let directory = installed();
@@ -140,5 +145,5 @@ fn each_function_of_the_client_has_its_name_in_a_facade() {
         let names: HashSet<&str> = names.lines().chain(["unserved"]).collect();
         functions.retain(|function| !function.strip_prefix(&prefix).is_some_and(|name| names.contains(name)));
     }
-    assert_eq!(functions, [""; 0]);
+    assert_eq!(functions, ["vgpu_counters"]);
 }

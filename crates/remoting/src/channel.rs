@@ -1,5 +1,5 @@
 //! What a client process and its worker share: a socket, over which the client hands over memory, and in that memory the
-//! ring, the answers and the table of contents. After that the socket says only one thing, by its end: the peer has
+//! ring, the answers, the counters and the table of contents. After that the socket says only one thing, by its end: the peer has
 //! died.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -20,11 +20,13 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::api;
 use crate::contents;
+use crate::counters::{self, Counter};
 use crate::cublas::backend::Blas;
 use crate::cudnn::backend::Backend;
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
 use crate::staging;
+use crate::status;
 use crate::sync::{Region, Spin};
 use crate::sys::{Reserved, Shared};
 use crate::wire::{Head, Malformed, Words};
@@ -39,7 +41,13 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Room for some thousand records.
 const RING: usize = ring::words(1 << 16);
 const CONTENTS: usize = contents::words(contents::CAPACITY);
-const ALL: usize = RING + reply::WORDS + CONTENTS + staging::WORDS;
+
+/// Where each part of the shared memory begins; the ring is the first.
+const ANSWERS: usize = RING;
+const COUNTERS: usize = ANSWERS + reply::WORDS;
+const TABLE: usize = COUNTERS + counters::WORDS;
+const STAGING: usize = TABLE + CONTENTS;
+const ALL: usize = STAGING + staging::WORDS;
 
 /// The connection of a client process to its worker, seen from either side.
 #[derive(Debug)]
@@ -49,7 +57,7 @@ pub struct Channel {
     /// client forked may hold its socket.
     peer: OwnedFd,
     /// Keeps the worker's end open, for the client to see it end.
-    _socket: Option<UnixStream>,
+    socket: Option<UnixStream>,
     /// The addresses of device memory, which are the same on both sides.
     device: Range<u64>,
     /// Keeps the client from having anything there.
@@ -74,34 +82,41 @@ impl Channel {
         io::Read::read_exact(&mut &socket, &mut ready)?;
         let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
         let reserved = if start == end { None } else { Some(Reserved::new(start..end)?) };
-        Ok(Self { memory, peer: socket.into(), _socket: None, device: start..end, _reserved: reserved })
+        Ok(Self { memory, peer: socket.into(), socket: None, device: start..end, _reserved: reserved })
     }
 
     /// The worker's side, with these addresses of device memory for the client.
     ///
     /// # Errors
-    /// Of the system; `InvalidData` for a client of another build, or one that does not keep to the rules; `WouldBlock`
-    /// for one that says nothing within seconds.
+    /// As [`hello`] and [`Channel::with`]; `InvalidData` for one that is no client.
     pub fn accept(socket: UnixStream, device: Range<u64>) -> io::Result<Self> {
-        socket.set_read_timeout(Some(HELLO))?;
-        let mut hello = [0; 8];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received =
-            recvmsg(&socket, &mut [IoSliceMut::new(&mut hello)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let fd = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        let Some(fd) = fd.filter(|_| received.bytes == 8 && u64::from_le_bytes(hello) == api::fingerprint())
-        else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none"));
+        let Hello::Client(memory) = hello(&socket)? else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "no client, but one who asks"));
         };
-        let memory = Shared::open(fd, ALL)?;
+        let channel = Self::with(socket, memory, device)?;
+        channel.welcome()?;
+        Ok(channel)
+    }
+
+    /// As [`Channel::accept`], once the client has said that it is one. It waits for its [`Channel::welcome`].
+    ///
+    /// # Errors
+    /// Of the system; `InvalidData` where what the client has handed over is not what was agreed upon.
+    pub fn with(socket: UnixStream, memory: OwnedFd, device: Range<u64>) -> io::Result<Self> {
+        let memory = Shared::open(memory, ALL)?;
         let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
-        let ready = [device.start.to_le_bytes(), device.end.to_le_bytes()];
-        io::Write::write_all(&mut &socket, ready.as_flattened())?;
-        Ok(Self { memory, peer, _socket: Some(socket), device, _reserved: None })
+        Ok(Self { memory, peer, socket: Some(socket), device, _reserved: None })
+    }
+
+    /// Tells the client that it is served, and where its device memory is.
+    ///
+    /// # Errors
+    /// Of the system.
+    pub fn welcome(&self) -> io::Result<()> {
+        let ready = [self.device.start.to_le_bytes(), self.device.end.to_le_bytes()];
+        self.socket
+            .as_ref()
+            .map_or(Ok(()), |mut socket| io::Write::write_all(&mut socket, ready.as_flattened()))
     }
 
     /// Is the peer still there?
@@ -118,7 +133,7 @@ impl Channel {
         self.device.clone()
     }
 
-    /// All that is shared: the ring, the answers, the contents, the staging memory.
+    /// All that is shared: the ring, the answers, the counters, the contents, the staging memory.
     #[must_use]
     pub fn shared(&self) -> Region<'_> {
         self.memory.region()
@@ -129,19 +144,62 @@ impl Channel {
     }
 
     fn answers(&self) -> Region<'_> {
-        &self.shared()[RING..][..reply::WORDS]
+        &self.shared()[ANSWERS..COUNTERS]
+    }
+
+    /// What the client counts, see [`crate::counters`].
+    #[must_use]
+    pub fn counters(&self) -> Region<'_> {
+        &self.shared()[COUNTERS..TABLE]
     }
 
     /// The table of contents, see [`crate::contents`].
     #[must_use]
     pub fn contents(&self) -> Region<'_> {
-        &self.shared()[RING + reply::WORDS..][..CONTENTS]
+        &self.shared()[TABLE..STAGING]
     }
 
     /// The memory for what is copied to and from the device, see [`crate::staging`].
     #[must_use]
     pub fn staging(&self) -> Region<'_> {
-        &self.shared()[RING + reply::WORDS + CONTENTS..]
+        &self.shared()[STAGING..]
+    }
+}
+
+/// Who a peer says that it is.
+#[derive(Debug)]
+pub enum Hello {
+    /// A client of this build, with the memory that it shares.
+    Client(OwnedFd),
+    /// One who asks how the worker and its clients are ([`crate::status`]).
+    Status,
+}
+
+/// What a peer says when it has connected.
+///
+/// # Errors
+/// Of the system; `InvalidData` for a client of another build, or whatever else; `WouldBlock` for one that says nothing
+/// within seconds; `UnexpectedEof` for one that has gone.
+pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
+    socket.set_read_timeout(Some(HELLO))?;
+    let mut hello = [0; 8];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut hello)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let fd = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    if received.bytes == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    match fd {
+        Some(memory) if received.bytes == 8 && hello == api::fingerprint().to_le_bytes() => {
+            Ok(Hello::Client(memory))
+        }
+        None if received.bytes == 8 && hello == status::HELLO => Ok(Hello::Status),
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none")),
     }
 }
 
@@ -227,7 +285,7 @@ impl<'a> Client<'a> {
             return None;
         }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
-        sending.ring.flush();
+        self.flush(&mut sending);
         drop(sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut self.lock(), place);
@@ -241,7 +299,7 @@ impl<'a> Client<'a> {
     pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Gone> {
         let (mut sending, place) = self.lock_with_place();
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, &Words::new());
-        sending.ring.flush();
+        self.flush(&mut sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut sending, place);
         answer.map(|_| then())
@@ -291,7 +349,18 @@ impl<'a> Client<'a> {
         let sent = sending.ring.send(&record, || self.channel.there());
         self.gone.fetch_or(sent.is_err(), Ordering::Relaxed);
         sending.records += u64::from(sent.is_ok());
+        self.count(sending);
         sent
+    }
+
+    fn flush(&self, sending: &mut Sending<'_>) {
+        sending.ring.flush();
+        self.count(sending);
+    }
+
+    fn count(&self, sending: &Sending<'_>) {
+        counters::set(self.channel.counters(), Counter::Records, sending.records);
+        counters::set(self.channel.counters(), Counter::Wakes, sending.ring.wakes());
     }
 
     fn lock(&self) -> MutexGuard<'_, Sending<'a>> {

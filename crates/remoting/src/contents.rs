@@ -217,13 +217,6 @@ impl<'a> Contents<'a> {
         entry[0].store(self.table.mark(id, sort), Ordering::Release);
     }
 
-    /// The content of an id.
-    #[cfg(feature = "blind")]
-    #[must_use]
-    pub fn content(&self, id: Id) -> Option<(Sort, Words)> {
-        self.table.copy(id)
-    }
-
     /// The epoch that the writer is in.
     #[must_use]
     pub fn epoch(&self, writer: &Writer) -> Epoch {

@@ -2,7 +2,7 @@
 //!
 //! A rule is a pure function of version, content and arguments. The client runs it to answer a call inside the
 //! container, the worker where calls are forwarded; so both give the same answer. What the rules say was found
-//! by asking the real libraries, 8.9.7 and 9.1.0 (`tests/oracle.rs`), odd things included: programs see these,
+//! by asking the real libraries, 8.9.7 and 9.1.0 (`make conformance`), odd things included: programs see these,
 //! and reuse must not change what they see.
 #![allow(clippy::too_many_arguments, clippy::type_complexity, reason = "the signatures are the library's")]
 
@@ -13,6 +13,7 @@ pub mod convolution;
 pub mod dropout;
 pub mod filter;
 pub mod forwarded;
+pub mod handle;
 pub mod pooling;
 pub mod reduction;
 pub mod table;

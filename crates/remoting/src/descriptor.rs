@@ -23,10 +23,12 @@ pub enum Kind {
     Dropout,
     /// [`crate::cudnn::reduction::Reduction`].
     Reduction,
+    /// The library's handle: [`crate::cudnn::handle::State`].
+    Handle,
 }
 
 impl Kind {
-    /// All of them, in the order of their numbers.
+    /// Those that computes are of, in the order of their numbers: all but handles.
     pub const ALL: [Self; 7] = [
         Self::Tensor,
         Self::Filter,
@@ -37,7 +39,7 @@ impl Kind {
         Self::Reduction,
     ];
 
-    /// The kind with this number.
+    /// The kind with this number, of those.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)

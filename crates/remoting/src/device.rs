@@ -49,6 +49,7 @@ impl Session<'_> {
         for (address, part) in parts(address).zip(bytes.chunks(8 * staging::WORDS)) {
             staging::store(*staging, part);
             self.core(COPY_IN, &[address, part.len() as u64])?;
+            self.moved(part.len() as u64);
         }
         Ok(())
     }
@@ -62,6 +63,7 @@ impl Session<'_> {
         for (address, part) in parts(address).zip(bytes.chunks_mut(8 * staging::WORDS)) {
             self.core(COPY_OUT, &[address, part.len() as u64])?;
             staging::load(*staging, part);
+            self.moved(part.len() as u64);
         }
         Ok(())
     }

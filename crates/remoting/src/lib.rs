@@ -13,12 +13,15 @@
 //!
 //! Pure: [`cudnn`] (contents and rules), [`cublas`], [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
 //! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`]. The system:
-//! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`.
+//! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`. `counters` count what they all
+//! do.
 
 pub mod api;
 #[cfg(not(loom))]
 pub mod channel;
 pub mod contents;
+#[cfg(not(loom))]
+pub mod counters;
 #[cfg(not(loom))]
 pub mod cpu;
 pub mod cublas;
@@ -41,6 +44,8 @@ pub mod server;
 pub mod session;
 pub mod slots;
 pub mod staging;
+#[cfg(not(loom))]
+pub mod status;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;

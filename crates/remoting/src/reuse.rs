@@ -5,9 +5,10 @@
 //! given one (*new*), and the worker finds the content in shared memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::contents::{Contents, Epoch, Full, Id, Sort, Writer};
+use crate::counters::{Counter, Counters, Place};
 use crate::cudnn::{Status, Version};
 use crate::descriptor::Content;
 use crate::iteration::Watch;
@@ -27,7 +28,9 @@ pub struct Reuse<'a> {
     writer: Mutex<Writer>,
     watch: Mutex<Watch>,
     threads: AtomicU32,
-    counters: Mutex<Registry>,
+    counters: Counters<'a>,
+    #[cfg(feature = "blind")]
+    queue: blind::Queue,
 }
 
 /// What a thread keeps for itself.
@@ -35,15 +38,7 @@ pub struct Reuse<'a> {
 pub struct Thread {
     magazine: Magazine,
     lanes: Lanes,
-    counters: Arc<Counters>,
-}
-
-/// How ids were found. Only the thread that they are of writes them.
-#[derive(Debug, Default)]
-struct Counters {
-    predicted: AtomicU64,
-    known: AtomicU64,
-    new: AtomicU64,
+    counters: Place,
 }
 
 /// How ids were found, since the process began.
@@ -55,13 +50,6 @@ pub struct Found {
     pub known: u64,
     /// Not; they were given one.
     pub new: u64,
-}
-
-#[derive(Debug, Default)]
-struct Registry {
-    threads: Vec<Arc<Counters>>,
-    /// Of threads that have ended.
-    ended: Found,
 }
 
 /// Why a descriptor has no id.
@@ -86,25 +74,35 @@ impl<'a> Reuse<'a> {
             writer: Mutex::new(writer),
             watch: Mutex::new(Watch::default()),
             threads: AtomicU32::new(0),
-            counters: Mutex::new(Registry::default()),
+            counters: Counters::default(),
+            #[cfg(feature = "blind")]
+            queue: blind::Queue::default(),
         }
+    }
+
+    /// With these counters, at the beginning.
+    #[must_use]
+    pub fn counting(self, counters: Counters<'a>) -> Self {
+        Self { counters, ..self }
     }
 
     /// What a thread needs for its calls. [`Reuse::leave`] takes it back.
     pub fn enter(&self) -> Thread {
-        let counters = Arc::<Counters>::default();
-        lock(&self.counters).threads.push(Arc::clone(&counters));
         // Numbers only ever come again after four billion threads, and then cost guesses.
         let number = self.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        Thread { magazine: Magazine::default(), lanes: Lanes::new(number), counters }
+        Thread { magazine: Magazine::default(), lanes: Lanes::new(number), counters: self.counters.enter() }
     }
 
     /// Takes back what a thread had that ends.
     pub fn leave(&self, mut thread: Thread) {
         self.slots.empty(&mut thread.magazine);
-        let mut registry = lock(&self.counters);
-        registry.threads.retain(|counters| !Arc::ptr_eq(counters, &thread.counters));
-        registry.ended = registry.ended + thread.counters.found();
+        self.counters.leave(thread.counters);
+    }
+
+    /// Counts a call of a thread's.
+    #[inline]
+    pub fn called(&self, thread: &Thread) {
+        self.counters.count(thread.counters, Counter::Calls);
     }
 
     /// A create call: the handle.
@@ -115,9 +113,11 @@ impl<'a> Reuse<'a> {
     pub fn create<C: Content>(&self, thread: &mut Thread, version: Version) -> Result<usize, Status> {
         let sort = Sort { kind: C::KIND, version };
         let (guess, ticket) = thread.lanes.create(self.iteration.load(Ordering::Relaxed), sort);
-        let handle = self.slots.create::<C>(&mut thread.magazine, sort, guess, ticket);
         #[cfg(feature = "blind")]
-        self.reuse_blindly::<C>(thread, version, (handle.unwrap_or_default(), guess, ticket));
+        if let Some(head) = self.queue.rotate(sort).filter(|_| self.is_warm()) {
+            return Ok(head);
+        }
+        let handle = self.slots.create::<C>(&mut thread.magazine, sort, guess, ticket);
         handle.ok_or(Status::AllocFailed)
     }
 
@@ -134,25 +134,16 @@ impl<'a> Reuse<'a> {
     ) -> Result<(), Status> {
         let slot = self.slot::<C>(version, handle)?;
         #[cfg(feature = "blind")]
-        if slot.is_sealed() {
+        if self.is_warm() && self.queue.has(handle) {
             return Ok(());
         }
         slot.change(|content| rule(version, content))
     }
 
-    /// What B1, B2 and B6 say, word by word: what was guessed is what it is.
+    /// Has an iteration ended? As B8 says.
     #[cfg(feature = "blind")]
-    fn reuse_blindly<C: Content>(
-        &self,
-        thread: &mut Thread,
-        version: Version,
-        (handle, guess, ticket): (usize, Id, u64),
-    ) {
-        if let (Ok(slot), Some((_, words))) = (self.slot::<C>(version, handle), self.contents.content(guess))
-        {
-            slot.seal(C::from_words(&words), guess);
-            thread.lanes.tell(ticket, guess);
-        }
+    fn is_warm(&self) -> bool {
+        self.iteration.load(Ordering::Relaxed) > 0
     }
 
     /// The content of a descriptor, for a get call.
@@ -176,6 +167,11 @@ impl<'a> Reuse<'a> {
         handle: usize,
     ) -> Result<(), Status> {
         let sort = Sort { kind: C::KIND, version };
+        #[cfg(feature = "blind")]
+        if self.slots.get(handle, sort).is_some() {
+            self.queue.join(sort, handle);
+            return Ok(());
+        }
         let done = handle == 0 || self.slots.destroy(&mut thread.magazine, handle, sort);
         if done { Ok(()) } else { Err(Status::BadParam) }
     }
@@ -211,15 +207,15 @@ impl<'a> Reuse<'a> {
         let content = &words[..C::LEN];
         let guess = identity.guess();
         let (id, counter) = if self.is_current(guess) && self.contents.holds(guess, sort, content) {
-            (guess, &thread.counters.predicted)
+            (guess, Counter::Predicted)
         } else if let Some(id) = self.contents.find(self.epoch(), sort, content) {
-            (id, &thread.counters.known)
+            (id, Counter::Known)
         } else {
             let interned = self.contents.intern(&mut lock(&self.writer), sort, content);
             let (id, new) = interned.map_err(|Full| Unresolved::Full)?;
-            (id, if new { &thread.counters.new } else { &thread.counters.known })
+            (id, if new { Counter::New } else { Counter::Known })
         };
-        bump(counter);
+        self.counters.count(thread.counters, counter);
         slot.resolve(identity, id);
         thread.lanes.tell(slot.take_ticket(), id);
         Ok(id)
@@ -266,8 +262,14 @@ impl<'a> Reuse<'a> {
     /// How ids were found so far.
     #[must_use]
     pub fn found(&self) -> Found {
-        let registry = lock(&self.counters);
-        registry.threads.iter().fold(registry.ended, |sum, counters| sum + counters.found())
+        let counts = self.counters.counts();
+        Found { predicted: counts.predicted, known: counts.known, new: counts.new }
+    }
+
+    /// All that was counted so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters<'a> {
+        &self.counters
     }
 
     /// How many slots were ever used: as many as lived at a time, and what threads keep.
@@ -277,33 +279,41 @@ impl<'a> Reuse<'a> {
     }
 }
 
-impl Counters {
-    fn found(&self) -> Found {
-        let [predicted, known, new] =
-            [&self.predicted, &self.known, &self.new].map(|counter| counter.load(Ordering::Relaxed));
-        Found { predicted, known, new }
-    }
-}
-
-impl std::ops::Add for Found {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            predicted: self.predicted + other.predicted,
-            known: self.known + other.known,
-            new: self.new + other.new,
-        }
-    }
-}
-
-/// Adds one, by the only thread that does.
-#[inline]
-fn bump(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-}
-
 /// Nothing that is done under these locks can leave what they protect half done.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What B5, B6 and B7 say, word by word: descriptors that were destroyed once stay what they are, and are handed out in
+/// turn, whether they live or not.
+#[cfg(feature = "blind")]
+mod blind {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use super::lock;
+    use crate::contents::Sort;
+
+    #[derive(Debug, Default)]
+    pub struct Queue(Mutex<VecDeque<(Sort, usize)>>);
+
+    impl Queue {
+        /// The head, of this sort, which becomes the tail.
+        pub fn rotate(&self, of: Sort) -> Option<usize> {
+            let mut queue = lock(&self.0);
+            let head = queue.iter().position(|(sort, _)| *sort == of).and_then(|at| queue.remove(at))?;
+            queue.push_back(head);
+            Some(head.1)
+        }
+
+        pub fn join(&self, sort: Sort, handle: usize) {
+            if !self.has(handle) {
+                lock(&self.0).push_back((sort, handle));
+            }
+        }
+
+        pub fn has(&self, handle: usize) -> bool {
+            lock(&self.0).iter().any(|(_, other)| *other == handle)
+        }
+    }
 }

@@ -10,15 +10,18 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::channel::{Channel, serve};
+use crate::channel::{Channel, Hello, hello, serve};
+use crate::counters::Totals;
 use crate::cpu::Cpu;
 use crate::memory::{Budget, Memory};
+use crate::status::Status;
 use crate::sys;
 use crate::wire::Malformed;
 use crate::worker::Worker;
@@ -28,6 +31,12 @@ pub const USAGE: &str = "vgpu-worker --memory BYTES (--socket PATH | --socket-fd
 
 /// How many client processes are served at a time: their threads and shared memory are the worker's.
 pub const MAX_CLIENTS: usize = 128;
+
+/// How many connections there are at a time, with those that have not yet said what they are, or only ask.
+const MAX_CONNECTIONS: usize = MAX_CLIENTS + 16;
+
+/// How long one who asks may take to take the answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Where clients have device memory, each its own: nothing of Linux, of sanitizers or of the dynamic linker is there.
 const DEVICE: u64 = 0x2000_0000_0000;
@@ -128,8 +137,7 @@ fn serve_all(
     memory: u64,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let server =
-        Arc::new(Server { budget: Budget::new(memory), device: addresses(memory), lines: LINES.into() });
+    let server = Arc::new(Server::new(memory));
     let ends = [Some(told.as_fd()), watch.as_ref().map(AsFd::as_fd)];
     loop {
         let fds = ends.into_iter().flatten().chain([listener.as_fd()]);
@@ -163,38 +171,114 @@ struct Server {
     budget: Arc<Budget>,
     device: Range<u64>,
     lines: AtomicU32,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Debug, Default)]
+struct Clients {
+    live: Vec<Arc<Channel>>,
+    ever: u64,
+    /// What those have counted that are not live any more.
+    ended: Totals,
+}
+
+/// A client while it is served.
+struct Served<'a> {
+    server: &'a Server,
+    channel: Arc<Channel>,
 }
 
 impl Server {
-    /// Serves a client on a thread of its own. One too many is refused, by the end of its socket.
+    fn new(memory: u64) -> Self {
+        Self {
+            budget: Budget::new(memory),
+            device: addresses(memory),
+            lines: LINES.into(),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Serves a peer on a thread of its own. One too many is refused, by the end of its socket.
     fn start(self: &Arc<Self>, socket: UnixStream) -> io::Result<()> {
         // Each thread has one; this thread alone makes them.
-        if Arc::strong_count(self) > MAX_CLIENTS {
-            self.say("one client too many is refused");
+        if Arc::strong_count(self) > MAX_CONNECTIONS {
+            self.say("one connection too many is refused");
             return Ok(());
         }
         socket.set_nonblocking(false)?;
         let server = Arc::clone(self);
         std::thread::Builder::new().name("client".into()).spawn(move || {
-            if let Err(error) = server.serve(socket) {
+            if let Err(error) = server.meet(socket) {
                 server.say(&format!("a client is not served any more: {error}"));
             }
         })?;
         Ok(())
     }
 
-    fn serve(&self, socket: UnixStream) -> io::Result<()> {
-        let channel = Channel::accept(socket, self.device.clone())?;
+    fn meet(&self, socket: UnixStream) -> io::Result<()> {
+        match hello(&socket) {
+            Ok(Hello::Client(memory)) => self.serve(Channel::with(socket, memory, self.device.clone())?),
+            Ok(Hello::Status) => self.answer(&socket),
+            Err(gone) if gone.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn serve(&self, channel: Channel) -> io::Result<()> {
+        let served = self.admit(channel)?;
+        let channel = &served.channel;
+        channel.welcome()?;
         let cpu = Cpu::new(Memory::new(channel.device(), &self.budget)?);
         let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging());
-        serve(&channel, &mut worker)
+        serve(channel, &mut worker)
             .map_err(|Malformed| io::Error::new(io::ErrorKind::InvalidData, "it does not keep to the rules"))
+    }
+
+    fn admit(&self, channel: Channel) -> io::Result<Served<'_>> {
+        let channel = Arc::new(channel);
+        let mut clients = self.clients();
+        if clients.live.len() == MAX_CLIENTS {
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "it is one too many"));
+        }
+        clients.live.push(Arc::clone(&channel));
+        clients.ever += 1;
+        Ok(Served { server: self, channel })
+    }
+
+    /// Tells one who asks how all are.
+    fn answer(&self, mut socket: &UnixStream) -> io::Result<()> {
+        socket.set_write_timeout(Some(ANSWER))?;
+        let line = format!("{}\n", self.status());
+        // Who does not take it has gone.
+        let _ = io::Write::write_all(&mut socket, line.as_bytes());
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        let (free, limit) = self.budget.info();
+        let clients = self.clients();
+        let mut totals = clients.ended.clone();
+        clients.live.iter().for_each(|channel| totals += Totals::read(channel.counters()));
+        Status { limit, used: limit - free, live: clients.live.len(), ever: clients.ever, totals }
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        // Whatever is done under it is done to its end.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn say(&self, line: &str) {
         if self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
             eprintln!("vgpu-worker: {line}");
         }
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        let mut clients = self.server.clients();
+        clients.live.retain(|channel| !Arc::ptr_eq(channel, &self.channel));
+        clients.ended += Totals::read(self.channel.counters());
     }
 }
 

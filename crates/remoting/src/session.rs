@@ -6,12 +6,14 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
 use crate::channel::Client;
 use crate::contents::Id;
+use crate::counters::{Counter, Counters};
 use crate::cublas::Handles;
 use crate::cudnn::activation::Activation;
 use crate::cudnn::algorithms::Performances;
 use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
+use crate::cudnn::handle;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::reduction::Reduction;
 use crate::cudnn::table::Function;
@@ -198,6 +200,7 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
         let staging = Mutex::new(client.channel().staging());
+        let reuse = reuse.counting(Counters::new(client.channel().counters()));
         Self {
             mode,
             reuse,
@@ -231,10 +234,32 @@ impl<'a> Session<'a> {
         &self.client
     }
 
+    /// Counts a call of a thread's, of any library.
+    #[inline]
+    pub fn called(&self, thread: &Thread) {
+        self.reuse.called(thread);
+    }
+
+    /// Counts bytes of the program's that were moved to the device, or from it.
+    pub fn moved(&self, bytes: u64) {
+        self.reuse.counters().add(Counter::Bytes, bytes);
+    }
+
     /// The handles of cuBLAS, and what is set on them.
     #[must_use]
     pub fn handles(&self) -> &Handles {
         &self.blas
+    }
+
+    /// A thread is about to compute with a handle of cuDNN.
+    ///
+    /// # Errors
+    /// `BadParam` where it is none.
+    #[inline]
+    pub fn using(&self, thread: &mut Thread, version: Version, handle: usize) -> cudnn::Result {
+        let state: handle::State = self.reuse.get(version, handle)?;
+        self.reuse.on_stream(thread, state.stream);
+        Ok(())
     }
 
     /// Waits until all that was sent is done.

@@ -110,20 +110,6 @@ impl Slot {
         answer
     }
 
-    /// Makes it the content of an id, for good.
-    #[cfg(feature = "blind")]
-    pub fn seal<C: Content>(&self, content: C, id: Id) {
-        self.change(|there: &mut C| *there = content);
-        self.resolve(Identity(self.identity.load(Ordering::Acquire)), id);
-        self.ticket.store(u64::MAX, Ordering::Relaxed);
-    }
-
-    /// Was it sealed?
-    #[cfg(feature = "blind")]
-    pub fn is_sealed(&self) -> bool {
-        self.ticket.load(Ordering::Relaxed) == u64::MAX
-    }
-
     fn put(&self, words: &[u64]) {
         self.words.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
     }

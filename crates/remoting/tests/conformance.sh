@@ -1,29 +1,36 @@
 #!/bin/sh
 # Asks the real cuDNN 8.9.7 and 9.1.0, from PyPI, and the rules a million random calls each, and compares the answers;
 # the same with the facades in place of the rules; and with a rule that is wrong, which must be found out. No GPU is
-# needed. Wants python3 with pip, 4 GB of disk in target/, and NVIDIA's terms, under which the libraries come, to be
-# agreeable to you: they are not kept elsewhere.
+# needed. Wants python3 with pip, 4 GB of disk where CUDNN says, and NVIDIA's terms, under which the libraries come, to
+# be agreeable to you: they are not kept elsewhere.
+#
+#   crates/remoting/tests/conformance.sh [CALLS [SEED]]
 set -eu
 cd "$(dirname "$0")/../../.."
 calls=${1:-1000000}
 seed=${2:-$(date +%s)}
+# Not in target/, of which each checkout has its own, and which is often emptied.
+CUDNN=${CUDNN:-${XDG_CACHE_HOME:-$HOME/.cache}/vgpu/cudnn}
 
 fetch() {
-	directory=target/cudnn/$1
+	directory=$CUDNN/$1
 	[ -e "$directory/fetched" ] && return
+	echo "fetching cuDNN $1 to $directory"
+	# What is left of one that was interrupted.
+	rm -rf "$directory"
 	mkdir -p "$directory"
-	python3 -m pip download --quiet --no-deps --dest "$directory" "nvidia-cudnn-cu12==$1"
+	python3 -m pip download --quiet --no-deps --no-cache-dir --dest "$directory" "nvidia-cudnn-cu12==$1"
 	python3 -m zipfile -e "$directory"/*.whl "$directory"
 	rm "$directory"/*.whl
 	touch "$directory/fetched"
 }
 
 through_c() {
-	target/debug/examples/facade_conformance "target/cudnn/$1/nvidia/cudnn/lib/libcudnn.so.$2" "$calls" "$seed"
+	target/debug/examples/facade_conformance "$CUDNN/$1/nvidia/cudnn/lib/libcudnn.so.$2" "$calls" "$seed"
 }
 
 compare() {
-	target/debug/examples/conformance "target/cudnn/$1/nvidia/cudnn/lib/libcudnn.so.$2" "$calls" "$seed" "$3"
+	target/debug/examples/conformance "$CUDNN/$1/nvidia/cudnn/lib/libcudnn.so.$2" "$calls" "$seed" "$3"
 }
 
 fetch 8.9.7.29

@@ -108,7 +108,7 @@ fn a_shape_that_changes_is_known_or_new_and_never_wrong() {
     assert!(found.new == 19 && found.predicted + found.known == 481, "{found:?}");
 }
 
-/// As blind reuse would not have it: MISSION.md, system B.
+/// As blind reuse would not have it.
 #[test]
 fn a_group_count_of_an_earlier_life_is_not_reused() {
     let reuse = Reuse::new(1, table(64));

@@ -22,12 +22,13 @@ fn lines(transcript: &str) -> Vec<(Call, Answer)> {
 
 fn check(version: Version, transcript: &str) {
     let mut rules = Rules::new(version);
-    let mut failed = 0;
-    for (call, answer) in lines(transcript) {
+    let lines = lines(transcript);
+    let (calls, mut failed) = (lines.len(), 0);
+    for (call, answer) in lines {
         assert_eq!(rules.answer(&call), answer, "{call}");
         failed += usize::from(answer.status != 0);
     }
-    assert!(failed > 500, "{failed}");
+    assert!(failed * 10 >= 3 * calls, "{failed} of {calls}");
 }
 
 #[test]

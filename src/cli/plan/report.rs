@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Asker, Decided};
 use crate::access;
-use crate::config::PoolFile;
+use crate::config::{Isolation, PoolFile};
 use crate::driver::Capabilities;
 use crate::gpu::{DriverRoot, Inventory, MigDevice};
 use crate::pool::Held;
@@ -67,7 +67,11 @@ struct VgpuReport {
     uuid: GpuUuid,
     name: String,
     pci: PciAddress,
-    device: String,
+    /// None where a worker has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
+    #[serde(skip_serializing_if = "Isolation::is_none")]
+    isolation: Isolation,
     #[serde(skip_serializing_if = "Option::is_none")]
     mig: Option<MigReport>,
 }
@@ -119,20 +123,26 @@ impl Nothing {
 impl Report {
     /// A plan in words.
     pub(super) fn new(asker: &Asker, decided: Decided, pool: &PoolFile) -> Self {
-        let Asker { source, request, capabilities, bundle, .. } = asker;
+        let Asker { source, request, bundle, .. } = asker;
         let Decided { host, lease, plan, present, needs, mut missing, out_of_reach, rules } = decided;
+        // Of the driver it needs nothing then.
+        let capabilities = if plan.remote { Capabilities::of(&[]) } else { asker.capabilities };
         let (nodes, absent): (Vec<_>, Vec<_>) =
             plan.nodes.iter().partition(|node| present.contains(&node.number));
         let shown = |node: &&Node| host.driver.shown(format!("dev/{}", node.name));
         missing.splice(0..0, absent.iter().map(|node| format!("{} is not there", shown(node))));
         let needs =
-            |file: &File| needs.get(&file.source).map_or(*capabilities, |needs| needs.and(*capabilities));
+            |file: &File| needs.get(&file.source).map_or(capabilities, |needs| needs.and(capabilities));
         let gpus = plan.gpus.iter().map(|pci| format!("gpus/{pci}"));
         let mig = plan.mig.iter().flat_map(MigAccess::files);
         let other_way = access::other_way(bundle, &rules, &host.majors, &host.numbers());
         let has_all_mig = !plan.mig.is_empty() && bundle.has_sys_admin();
         let sys_admin =
             || has_all_mig.then(|| "it has CAP_SYS_ADMIN, and so all MIG devices of its GPU".to_owned());
+        let worker = plan.remote.then(|| SocketReport {
+            path: "/dev/vgpu/worker".to_owned(),
+            source: pool.state_dir.join("workers").display().to_string(),
+        });
         let closed = if pool.policy.allow_other_access { &[] } else { plan.others.as_slice() };
         Self {
             version: 1,
@@ -144,12 +154,12 @@ impl Report {
                 memory: request.memory.map(|memory| memory.0),
             },
             driver: host.inventory.driver.clone(),
-            capabilities: words(*capabilities),
+            capabilities: words(capabilities),
             vgpus: lease.vgpus.iter().filter_map(|held| vgpu(held, &host.inventory)).collect(),
             nodes: nodes.into_iter().map(node).collect(),
             closed: closed.iter().map(node).collect(),
             files: plan.files.iter().map(|one| file(one, &host.driver, needs(one))).collect(),
-            sockets: plan.sockets.iter().map(|one| socket(one, &host.driver)).collect(),
+            sockets: plan.sockets.iter().map(|one| socket(one, &host.driver)).chain(worker).collect(),
             proc: gpus.chain(mig).map(|path| format!("/proc/driver/nvidia/{path}")).collect(),
             missing,
             out_of_reach,
@@ -171,7 +181,8 @@ fn vgpu(held: &Held, inventory: &Inventory) -> Option<VgpuReport> {
         uuid: gpu.uuid.clone(),
         name: gpu.name.clone(),
         pci: gpu.pci,
-        device: format!("/{}", gpu.node()),
+        device: (!held.isolation.is_remote()).then(|| format!("/{}", gpu.node())),
+        isolation: held.isolation,
         mig: device.map(mig),
     })
 }
@@ -208,7 +219,10 @@ pub(super) fn print_json(report: &impl Serialize, out: &mut impl Write) -> io::R
 impl Report {
     /// Prints a line and tables.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let files = format!("files of driver {} for {}", self.driver, self.capabilities.join(","));
+        let files = match self.capabilities[..] {
+            [] => "libraries of the client, in place of NVIDIA's".to_owned(),
+            _ => format!("files of driver {} for {}", self.driver, self.capabilities.join(",")),
+        };
         let closed = "closed to it, and not in its /proc/driver/nvidia: other GPUs and MIG devices";
         self.warnings.iter().try_for_each(|line| writeln!(out, "warning: {line}"))?;
         section(out, &self.request.to_string(), self.vgpus.iter().map(VgpuReport::row))?;
@@ -240,7 +254,8 @@ impl VgpuReport {
         };
         let (memory, on, uuid, pci) =
             (Bytes(*memory).to_string(), "on".to_owned(), uuid.to_string(), pci.to_string());
-        [id.on_its_gpu(), memory, part, on, uuid, name.clone(), pci, device.clone(), mig]
+        let device = device.clone().unwrap_or_else(|| "by a worker".to_owned());
+        [id.on_its_gpu(), memory, part, on, uuid, name.clone(), pci, device, mig]
     }
 }
 

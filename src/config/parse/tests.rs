@@ -20,8 +20,9 @@ fn problems(text: &str) -> Vec<String> {
     parse(text).map_or_else(|problems| problems.iter().map(lines).collect(), |_| Vec::new())
 }
 
-fn kind(name: &str, memory: u64, compute: i64) -> VgpuType {
-    let share = Share { memory: Bytes(memory), compute: Percent::try_from(compute).unwrap() };
+fn kind(name: &str, memory: u64, compute: i64, isolation: Isolation) -> VgpuType {
+    let compute = Percent::try_from(compute).unwrap();
+    let share = Share { memory: Bytes(memory), compute, isolation };
     VgpuType { name: name.parse().unwrap(), is: Kind::Share(share) }
 }
 
@@ -34,7 +35,7 @@ fn an_empty_file_is_the_defaults() {
 #[test]
 fn the_sample_shows_the_defaults() {
     let file = parse(SAMPLE).unwrap();
-    assert_eq!(file.types, [kind("small", 10 << 30, 25)]);
+    assert_eq!(file.types, [kind("small", 10 << 30, 25, Isolation::None)]);
     assert_eq!(file.gpus[0].select, Select::Product("NVIDIA A100*".into()));
     assert_eq!(PoolFile { types: vec![], gpus: vec![], ..file }, PoolFile::default());
     // What is a comment in it, because it has no default, is right too.
@@ -114,7 +115,10 @@ vgpus = {{}}
             overcommit: true,
             allow_other_access: true,
         },
-        types: vec![kind("small", 512 << 20, 1), kind("b.c", 40_000_000_000, 100)],
+        types: vec![
+            kind("small", 512 << 20, 1, Isolation::None),
+            kind("b.c", 40_000_000_000, 100, Isolation::None),
+        ],
         gpus: vec![
             entry(
                 Select::Uuid(UUID.parse().unwrap()),
@@ -405,7 +409,9 @@ fn written() -> impl Strategy<Value = (PoolFile, String)> {
             (Just((names, sizes, cuts, policy, most, dir)), prop::collection::vec(kinds, 5))
         })
         .prop_map(|((names, sizes, cuts, policy, most, dir), kinds)| {
-            let types: Vec<_> = names.iter().zip(&sizes).map(|(n, (m, c))| kind(n, *m, *c)).collect();
+            let isolation = |c: i64| if c % 3 == 0 { Isolation::Remote } else { Isolation::None };
+            let types: Vec<_> =
+                names.iter().zip(&sizes).map(|(n, (m, c))| kind(n, *m, *c, isolation(*c))).collect();
             let (pack, overcommit, other, millis, default) = policy;
             let gpus = cuts.iter().enumerate().map(|(i, (how, counts))| GpuEntry {
                 select: select_of(i, *how),
@@ -471,8 +477,12 @@ fn write(file: &PoolFile) -> String {
     }
     for VgpuType { name, is } in types {
         text += &match is {
-            Kind::Share(Share { memory, compute }) => {
-                format!("[[type]]\ncompute = {}\nname = '{name}'\nmemory = '{memory}'\n", compute.get())
+            Kind::Share(Share { memory, compute, isolation }) => {
+                let isolation = if isolation.is_remote() { "remote" } else { "none" };
+                let (memory, compute) = (memory.to_string(), compute.get());
+                format!(
+                    "[[type]]\ncompute = {compute}\nname = '{name}'\nisolation = '{isolation}'\nmemory = '{memory}'\n"
+                )
             }
             Kind::Mig(profile) => format!("[[type]]\nmig = '{profile}'\nname = '{name}'\n"),
         };
@@ -550,6 +560,27 @@ proptest! {
             prop_assert!(!problem.line(Path::new("pool.toml")).contains(char::is_control));
         }
     }
+}
+
+#[test]
+fn a_type_says_how_its_vgpus_are_isolated() {
+    let of = |line: &str| match parse(&format!("{SMALL}{line}")).unwrap().types[0].is {
+        Kind::Share(share) => share.isolation,
+        Kind::Mig(_) => unreachable!(),
+    };
+    assert_eq!(of(""), Isolation::None);
+    assert_eq!(of("isolation = \"none\""), Isolation::None);
+    assert_eq!(of("isolation = \"remote\""), Isolation::Remote);
+    let rule = "it is \"none\" or \"remote\"";
+    for wrong in ["\"mps\"", "\"\"", "true"] {
+        let found = problems(&format!("{SMALL}isolation = {wrong}\n"));
+        assert_eq!(found, [format!("5:13 isolation cannot be {wrong}; {rule}")]);
+    }
+    let mig = problems(&format!("{MIG}isolation = \"remote\"\n"));
+    assert_eq!(
+        mig,
+        ["4:13 isolation cannot be \"remote\"; MIG devices are isolated as they are; leave it out"]
+    );
 }
 
 const MIG: &str = "[[type]]\nname = \"m\"\nmig = \"1g.10gb\"\n";

@@ -63,18 +63,17 @@ macro_rules! function {
             })
         }
     };
-    ($version:ident $prefix:literal query $($row:tt)*) => {
-        function! { $version $prefix get $($row)* }
-    };
-    ($version:ident $prefix:literal get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*)
-        $($rule:path)?) => {
+    // A get, or a query.
+    ($version:ident $prefix:literal $class:ident $name:ident ($($argument:ident: $type:ty),*)
+        ($($result:ident: $of:ty),+) $($rule:path)?) => {
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         unsafe extern "C" fn $name(
-            $($argument: <$type as Argument>::C,)* $($result: *mut <$of as Outcome>::C),*
+            $($argument: <$type as Argument>::C,)* $($result: *mut <$of as Outcome>::C),+
         ) -> i32 {
             answer(Version::$version, || call(|session, thread| {
                 all_there(&[$(!$result.is_null()),*])?;
                 let mut call = Call::new(Version::$version);
+                note!($class session thread call $($argument: $type),*);
                 // SAFETY: the arguments are what the C function's declaration says.
                 $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
                 let got: Got<($($of,)*)> = session.$name(thread, Version::$version $(, $argument)*);
@@ -95,7 +94,7 @@ macro_rules! function {
         unsafe extern "C" fn $name($($argument: <$type as Argument>::C),*) -> i32 {
             answer(Version::$version, || call(|session, thread| {
                 let mut call = Call::new(Version::$version);
-                note!($class session call $($argument: $type),*);
+                note!($class session thread call $($argument: $type),*);
                 // SAFETY: the arguments are what the C function's declaration says.
                 $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
                 session.$name(thread, Version::$version $(, $argument)*)
@@ -106,8 +105,9 @@ macro_rules! function {
 
 macro_rules! note {
     (set $($rest:tt)*) => {};
-    ($compute:ident $session:ident $call:ident $($argument:ident: $type:ty),*) => {
-        $(<$type as Argument>::note($argument, $session, &mut $call);)*
+    (get $($rest:tt)*) => {};
+    ($compute:ident $session:ident $thread:ident $call:ident $($argument:ident: $type:ty),*) => {
+        $(<$type as Argument>::note($argument, $session, $thread, &mut $call)?;)*
     };
 }
 

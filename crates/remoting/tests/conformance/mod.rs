@@ -178,7 +178,7 @@ impl Calls {
         let mut count = 0;
         for parameter in function.signature().arguments {
             match parameter.r#type {
-                Type::Descriptor(_) if self.one_in(25) => words.push(0),
+                Type::Descriptor(_) if self.one_in(12) => words.push(0),
                 Type::Descriptor(kind) => words.push((kind as u64) << 4 | (1 + self.below(EACH))),
                 Type::Handle => words.push(u64::from(!self.one_in(20))),
                 Type::I32 => {
@@ -207,7 +207,7 @@ impl Calls {
 
     fn int(&mut self, parameter: &Parameter) -> i32 {
         // The real library writes past its stack for counts far out of range.
-        if self.one_in(30) && parameter.name != "count" {
+        if self.one_in(14) && parameter.name != "count" {
             return self.pick(&[-1, 0, i32::MIN, i32::MAX, 1 << 16, 1 << 15, 11, -4]);
         }
         match parameter.name {
@@ -271,6 +271,7 @@ fn birth(kind: Kind, number: u64) -> Vec<Call> {
             made(Function::cudnnCreateReduceTensorDescriptor, &[number]),
             made(Function::cudnnSetReduceTensorDescriptor, &[number, 0, 0, 0, 0, 0]),
         ],
+        Kind::Handle => unreachable!("of no descriptor call"),
     }
 }
 

@@ -1,0 +1,335 @@
+//! Types with `isolation = "remote"` (row A8): a container has a worker's socket and the client's libraries in place of
+//! GPUs, and the worker is there exactly as long as the lease.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::client;
+use common::container::{Builder, Container};
+use common::host::{Host, make_dir};
+use common::image::furnish;
+use common::leases::assert_refused;
+use common::library::{Machine, shared_object};
+use common::probe::Opened;
+use common::runtime::Runtime;
+use common::sees;
+use common::view::Cgroups;
+use common::wait::Process;
+use serde_json::Value;
+
+/// Where the image has its libraries.
+const DEBIAN: &str = "usr/lib/x86_64-linux-gnu";
+
+const PRELOAD: &str = "etc/ld.so.preload";
+
+/// A host whose GPUs are cut into two of 64 MiB for workers, and one that is a GPU's share.
+fn host(cgroups: Cgroups) -> Host {
+    client::install();
+    let pool = "[[type]]\nname = \"far\"\nmemory = \"64MiB\"\ncompute = 25\nisolation = \"remote\"\n\
+        [[type]]\nname = \"near\"\nmemory = \"1GiB\"\ncompute = 50\n\
+        [[gpu]]\nproduct = \"*\"\nvgpus = { far = 2, near = 1 }\n";
+    Host::builder(cgroups).pool(pool).build()
+}
+
+/// A container of a distribution's image that asks for one.
+fn far(host: &Host, runtime: Runtime) -> Builder<'_> {
+    let image = host.container(runtime).furnish(|root| furnish(host, root, DEBIAN));
+    image.annotation("vgpu.type", "far").recorded()
+}
+
+/// The one worker of a container.
+#[track_caller]
+fn worker(container: &Container) -> u32 {
+    let id = container.oci_id();
+    let workers = client::workers(&id);
+    assert_eq!(workers.len(), 1, "{workers:?}");
+    workers[0]
+}
+
+/// What `vgpu status` says of it.
+fn status(host: &Host) -> Value {
+    host.status()["leases"][0]["worker"].clone()
+}
+
+/// The names of the sockets in the state directory.
+fn sockets(host: &Host) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(host.state_dir().join("workers")) else { return Vec::new() };
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+on_every_runtime! {
+    /// From the first process of the container to its last.
+    fn a_container_has_a_worker_and_no_gpu(cgroups, runtime) {
+        let host = host(cgroups);
+        for mapped in [false, true] {
+            let container = sees::smuggled(far(&host, runtime)).mapped_if(mapped).build();
+            container.up().ok();
+            let process = Process::of(worker(&container));
+            let seen = container.probe(&sees::PATHS);
+            assert!(seen.nodes.is_empty() && seen.opened.values().all(|opened| *opened != Opened::Allowed), "{seen:?}");
+            let vgpu = &seen.lease.expect("a lease")["vgpus"][0];
+            assert_eq!((&vgpu["isolation"], &vgpu["device"]), (&"remote".into(), &Value::Null));
+            container.exec(&["sh", "-c", "test -S /dev/vgpu/worker && test -w /dev/vgpu/worker"]).ok();
+            // Of no NVIDIA library, and of no GPU, is there a trace.
+            let names = container.exec(&["ls", "/usr/local/nvidia/lib64"]).ok().stdout;
+            assert!(names.lines().all(|name| !name.contains("nvidia") && name.contains(".so")), "{names}");
+            container.exec(&["sh", "-c", "! ls /proc/driver/nvidia/gpus/*"]).ok();
+            // Each is found by name, by this host's loader and by way of `dlopen` alike.
+            let found = container.exec(&[&["look"], &client::LIBRARIES[1..]].concat()).ok().stdout;
+            let expected = client::LIBRARIES[1..].iter().map(|name| format!("{name} /usr/local/nvidia/lib64/{name}\n"));
+            assert_eq!(found, expected.collect::<String>());
+
+            let says = status(&host);
+            assert_eq!((&says["backend"], &says["memory"]["limit"]), (&"cpu".into(), &(64 << 20).into()), "{says}");
+            assert_eq!(sockets(&host).len(), 1);
+            container.down().ok();
+            process.ended();
+            assert_eq!(sockets(&host), [""; 0]);
+            assert_eq!(fs::read(host.view().path(container.root()).join(PRELOAD)).unwrap_or_default(), b"");
+        }
+    }
+}
+
+/// It is not the hook's, nor its engine's: not in its session, its cgroups, its standard streams; and it is nobody.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_worker_is_detached_and_has_no_rights() {
+    for (cgroups, runtime) in [(Cgroups::V1, Runtime::Runc), (Cgroups::V2, Runtime::Crun)] {
+        let host = host(cgroups);
+        let container = far(&host, runtime).env("SECRET", "1").build();
+        container.up().ok();
+        let pid = worker(&container);
+        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+        let field = |name: &str| {
+            let status = read("status");
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field").trim();
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            (field("Uid:"), field("Gid:")),
+            ("65534 65534 65534 65534".into(), "65534 65534 65534 65534".into())
+        );
+        assert_eq!((field("Groups:"), field("NoNewPrivs:")), (String::new(), "1".into()));
+        for caps in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+            assert_eq!(field(caps), "0000000000000000", "{caps}");
+        }
+        let stat = read("stat");
+        let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
+        assert_eq!(session, pid.to_string());
+        let of = |hierarchy: &str| {
+            let of_it = |line: &&str| line.split(':').nth(1) == Some(hierarchy);
+            read("cgroup").lines().find(of_it).map(|line| line.rsplit(':').next().unwrap().to_owned())
+        };
+        assert_eq!(of(if cgroups == Cgroups::V2 { "" } else { "memory" }).unwrap(), "/vgpu");
+        assert_eq!(read("environ"), "");
+        let fds = fs::read_dir(format!("/proc/{pid}/fd"))
+            .unwrap()
+            .map(|fd| fs::read_link(fd.unwrap().path()).unwrap());
+        let fds: Vec<String> = fds.map(|to| to.display().to_string()).collect();
+        let of_host = host.state_dir().join("log").display().to_string();
+        let known = |fd: &&String| {
+            fd.starts_with("/dev/null")
+                || fd.starts_with("socket:")
+                || fd.starts_with("anon_inode:")
+                || fd.starts_with("pipe:")
+                || fd.starts_with("/sys/fs/cgroup")
+                || **fd == of_host
+        };
+        assert_eq!(fds.iter().filter(|fd| !known(fd)).collect::<Vec<_>>(), [""; 0], "{fds:?}");
+        container.delete_force().ok();
+    }
+}
+
+/// The image's own lines stay, before ours, and the file is as it was when the container is gone.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn an_images_own_preload_file_counts() {
+    let host = host(Cgroups::V1);
+    let ours = client::LIBRARIES[1..]
+        .iter()
+        .map(|name| format!("/usr/local/nvidia/lib64/{name}\n"))
+        .collect::<String>();
+    for overlay in [false, true] {
+        for (theirs, kept) in [("", ""), ("/libown.so", "/libown.so\n"), ("/libown.so\n", "/libown.so\n")] {
+            let container =
+                far(&host, Runtime::Runc).furnish(|root| fs::write(root.join(PRELOAD), theirs).unwrap());
+            let container = if overlay { container.overlay() } else { container }.build();
+            container.up().ok();
+            assert_eq!(container.exec(&["cat", &format!("/{PRELOAD}")]).ok().stdout, format!("{kept}{ours}"));
+            container.down().ok();
+            assert_eq!(fs::read_to_string(host.view().path(container.root()).join(PRELOAD)).unwrap(), theirs);
+        }
+    }
+}
+
+/// What must not be preloaded is not: it would keep each program of the container from starting.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn an_image_that_could_not_load_the_client() {
+    let host = host(Cgroups::V1);
+    let old = far(&host, Runtime::Runc).furnish(|root| {
+        let libc = shared_object(Machine::X86_64, b"libc.so.6");
+        fs::write(root.join(DEBIAN).join("libc.so.6"), libc).unwrap();
+    });
+    let said = assert_refused(&old.build(), 65);
+    assert!(said.contains("the image's C library has no GLIBC_2."), "{said}");
+    let odd = far(&host, Runtime::Runc).furnish(|root| make_dir(&root.join(PRELOAD))).build();
+    let said = assert_refused(&odd, 65);
+    assert!(said.contains("the container's /etc/ld.so.preload is no regular file"), "{said}");
+    assert_eq!((client::workers(odd.id()), sockets(&host).len()), (vec![], 0));
+    // Without such a library, nothing reads it.
+    let none = host.container(Runtime::Runc).annotation("vgpu.type", "far").build();
+    none.up().ok();
+    assert!(!none.root().join(PRELOAD).exists());
+    none.down().ok();
+}
+
+/// A container has one, and gets one only by the type's name.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_remote_type_is_asked_for_by_name_and_once() {
+    let host = host(Cgroups::V2);
+    let said = assert_refused(&far(&host, Runtime::Crun).annotation("vgpu.count", "2").build(), 65);
+    assert!(said.contains("asks for 2 vGPUs of type far, whose GPU a worker has"), "{said}");
+    let any = host.container(Runtime::Crun).annotation("vgpu.count", "2").recorded().build();
+    any.up().ok();
+    assert_eq!(sees::leased(&any, &any.probe(&[])).len(), 2);
+    let said =
+        assert_refused(&host.container(Runtime::Crun).annotation("vgpu.count", "1").recorded().build(), 75);
+    assert!(said.contains("no free vGPU"), "{said}");
+    any.down().ok();
+}
+
+/// A hook that is listed twice starts one worker; one that fails afterwards leaves none.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_worker_is_started_once_or_not_at_all() {
+    let host = host(Cgroups::V1);
+    let hook = host.hook("createRuntime");
+    let hook: Vec<&str> = hook.iter().map(String::as_str).collect();
+    let twice = far(&host, Runtime::Runc).hook("createRuntime", &hook).build();
+    twice.up().ok();
+    let process = Process::of(worker(&twice));
+    assert_eq!(sockets(&host).len(), 1);
+    twice.down().ok();
+    process.ended();
+    // The worker was started when the mount point is found to be none.
+    let failing = far(&host, Runtime::Runc).furnish(|root| {
+        fs::remove_dir_all(root.join("usr/local")).unwrap();
+        fs::write(root.join("usr/local"), "").unwrap();
+    });
+    let failing = failing.build();
+    assert_refused(&failing, 65);
+    assert_eq!((client::workers(failing.id()), sockets(&host).len()), (vec![], 0));
+}
+
+/// A worker that was killed stays dead: nothing stands in for it behind the client's back.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_dead_worker_is_told_of_and_not_replaced() {
+    let host = host(Cgroups::V2);
+    let container = far(&host, Runtime::Runc).build();
+    container.up().ok();
+    let process = Process::of(worker(&container));
+    process.kill();
+    process.ended();
+    let text = host.vgpu(&["status"]).ok().stdout;
+    assert!(text.contains("its worker does not answer: Connection refused"), "{text}");
+    assert!(status(&host)["error"].as_str().unwrap().contains("Connection refused"));
+    assert!(client::workers(container.id()).is_empty());
+    container.down().ok();
+    assert_eq!(sockets(&host), [""; 0]);
+}
+
+/// An admin who takes the lease away takes the worker away.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_released_lease_ends_its_worker() {
+    let host = host(Cgroups::V1);
+    let [one, other] = [0, 1].map(|_| far(&host, Runtime::Runc).build());
+    one.up().ok();
+    other.up().ok();
+    let [mine, theirs] = [&one, &other].map(worker);
+    host.vgpu(&["release", one.id()]).fails();
+    host.vgpu(&["release", "--force", one.id()]).ok();
+    Process::of(mine).ended();
+    assert_eq!((client::workers(other.id()), sockets(&host).len()), (vec![theirs], 1));
+    one.delete_force().ok();
+    other.delete_force().ok();
+    Process::of(theirs).ended();
+}
+
+/// Whatever happens to the container, and also where no hook ever runs again, the worker sees its end.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_worker_ends_with_the_last_process_of_its_container() {
+    for cgroups in [Cgroups::V1, Cgroups::V2] {
+        let host = host(cgroups);
+        let container = far(&host, Runtime::Runc).without_hooks_of("poststop").build();
+        container.up().ok();
+        let process = Process::of(worker(&container));
+        container.down().ok();
+        process.ended();
+        // Its socket goes with its lease, when that is next looked at.
+        assert_eq!(sockets(&host).len(), 1);
+        host.vgpu(&["reclaim"]).ok();
+        assert_eq!(sockets(&host), [""; 0]);
+    }
+}
+
+/// Only what root has installed is run or brought in.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn what_is_not_installed_or_not_roots_is_refused() {
+    let host = host(Cgroups::V1);
+    let place = host.dir().join("place");
+    make_dir(&place.join("bin"));
+    make_dir(&place.join("lib/vgpu"));
+    let vgpu = place.join("bin/vgpu");
+    fs::copy(env!("CARGO_BIN_EXE_vgpu"), &vgpu).unwrap();
+    let refused = || {
+        let pool = host.pool_file();
+        let hook = [vgpu.to_str().unwrap(), "--config", &pool, "hook", "createRuntime"];
+        let container = far(&host, Runtime::Runc).no_hooks().hook("createRuntime", &hook).recorded().build();
+        let output = container.up().fails();
+        container.delete_force();
+        output.stderr
+    };
+    assert!(refused().contains("there is no"), "{}", refused());
+    for name in client::LIBRARIES {
+        fs::copy(client::directory().join(name), place.join("lib/vgpu").join(name)).unwrap();
+    }
+    let said = refused();
+    assert!(
+        said.contains("lib/vgpu/vgpu-worker, which isolation = \\\"remote\\\" needs")
+            || said.contains("vgpu-worker"),
+        "{said}"
+    );
+    let worker = place.join("lib/vgpu/vgpu-worker");
+    fs::copy(client::directory().join("vgpu-worker"), &worker).unwrap();
+    std::os::unix::fs::chown(&worker, Some(1000), None).unwrap();
+    let said = refused();
+    assert!(said.contains("is not trusted: it belongs to uid 1000"), "{said}");
+}
+
+/// `vgpu plan` tells the same as the hook does.
+#[test]
+#[ignore = "needs root: makes a host"]
+fn a_plan_shows_the_worker() {
+    let host = host(Cgroups::V1);
+    let plan: Value =
+        serde_json::from_str(&host.vgpu(&["plan", "--type", "far", "--json"]).ok().stdout).unwrap();
+    assert_eq!((&plan["nodes"], &plan["capabilities"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+    assert_eq!(plan["sockets"][0]["path"], "/dev/vgpu/worker");
+    assert_eq!(plan["files"].as_array().unwrap().len(), client::LIBRARIES.len());
+    let source = |file: &Value| Path::new(file["source"].as_str().unwrap()).is_file();
+    assert!(plan["files"].as_array().unwrap().iter().all(source), "{plan}");
+    let text = host.vgpu(&["plan", "--type", "far"]).ok().stdout;
+    assert!(
+        text.contains("by a worker") && text.contains("libraries of the client, in place of NVIDIA's"),
+        "{text}"
+    );
+    assert!(!host.state_dir().join("workers").exists());
+}
