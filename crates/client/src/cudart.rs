@@ -15,7 +15,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::session::Session;
 
-use crate::device::Error;
+use crate::arguments::give;
+use crate::device::{Error, context};
 use crate::{cuda, name_of, process};
 
 /// `cudaErrorInvalidValue`
@@ -31,26 +32,18 @@ thread_local! {
 
 const INVALID: Error = Error::INVALID_VALUE;
 
-/// What C is told of a call.
+/// What C is told of a call, for which there is a context.
 fn answer(call: impl FnOnce(&Session<'static>) -> Result<(), Error>) -> c_int {
-    let result = catch_unwind(AssertUnwindSafe(|| process::call(|session, _| call(session))));
-    result.unwrap_or(Err(Status::InternalError.into())).map_or_else(|Error(error)| failed(error), |()| 0)
+    ask(|session| {
+        context::enter(session)?;
+        call(session)
+    })
 }
 
-/// Writes a result to where the program wants it.
-///
-/// # Errors
-/// That this is NULL.
-///
-/// # Safety
-/// It is NULL, or the program's own, of the result's type.
-unsafe fn give<T>(to: *mut T, result: T) -> Result<(), Error> {
-    if to.is_null() {
-        return Err(INVALID);
-    }
-    // SAFETY: as the caller says.
-    unsafe { to.write_unaligned(result) };
-    Ok(())
+/// What C is told of a call that wants none.
+fn ask(call: impl FnOnce(&Session<'static>) -> Result<(), Error>) -> c_int {
+    let result = catch_unwind(AssertUnwindSafe(|| process::call(|session, _| call(session))));
+    result.unwrap_or(Err(Status::InternalError.into())).map_or_else(|Error(error)| failed(error), |()| 0)
 }
 
 /// Remembers a call's status for whoever asks for the last error.

@@ -9,6 +9,11 @@ use std::sync::{Mutex, PoisonError};
 /// the runtime's own streams.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
+/// A handle that nothing had before.
+pub fn fresh() -> u64 {
+    LAST.fetch_add(64, Ordering::Relaxed) + 64
+}
+
 /// The handles of one sort, with what is set on each. Only to be touched in a call that [`crate::process::call`] made.
 pub struct Handles<T>(Mutex<BTreeMap<u64, T>>);
 
@@ -20,9 +25,14 @@ impl<T: Copy> Handles<T> {
 
     /// One more.
     pub fn create(&self, set: T) -> u64 {
-        let handle = LAST.fetch_add(64, Ordering::Relaxed) + 64;
-        self.with(|all| all.insert(handle, set));
+        let handle = fresh();
+        self.insert(handle, set);
         handle
+    }
+
+    /// One by a handle that [`fresh`] gave, or that there was before.
+    pub fn insert(&self, handle: u64, set: T) {
+        self.with(|all| all.insert(handle, set));
     }
 
     /// What is set on one; none where there is no such.
@@ -38,6 +48,11 @@ impl<T: Copy> Handles<T> {
     /// Ends one; none where there is no such.
     pub fn destroy(&self, handle: u64) -> Option<T> {
         self.with(|all| all.remove(&handle))
+    }
+
+    /// Ends those of which `which` is true, and gives them.
+    pub fn destroy_if(&self, which: impl Fn(&T) -> bool) -> Vec<(u64, T)> {
+        self.with(|all| all.extract_if(.., |_, set| which(set)).collect())
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut BTreeMap<u64, T>) -> R) -> R {

@@ -13,6 +13,7 @@ mod cudart;
 mod cudnn;
 mod device;
 mod handles;
+mod pointers;
 mod process;
 mod sys;
 mod unserved;

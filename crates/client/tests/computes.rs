@@ -15,8 +15,12 @@ use vgpu_remoting::cudnn;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
+use vgpu_remoting::host::Host;
 use vgpu_remoting::memory::{Budget, Memory};
 use vgpu_remoting::worker::{Device, Worker};
+
+/// Where device memory is.
+const BASE: u64 = 0x2000_0000_0000;
 
 /// Notes what it is asked to do.
 #[derive(Clone, Default)]
@@ -77,7 +81,7 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
     let diary = Diary::default();
     let backend = diary.clone();
     let worker = std::thread::spawn(move || {
-        let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
+        let channel = Channel::accept(listener.accept().unwrap().0, BASE..BASE + 512).unwrap();
         serve(&channel, &mut Worker::new(channel.contents(), backend)).unwrap();
     });
     let mut program =
@@ -93,7 +97,6 @@ fn computed(iterations: usize, reuse: &str) -> (String, Vec<String>) {
 
 /// What a C program says whose worker has sixteen mebibytes of device memory.
 fn served(source: &str, libraries: &[&str]) -> String {
-    const BASE: u64 = 0x2000_0000_0000;
     let directory = installed();
     let socket = directory.path().join("worker");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -101,7 +104,9 @@ fn served(source: &str, libraries: &[&str]) -> String {
         let addresses = BASE..BASE + (1 << 24);
         let channel = Channel::accept(listener.accept().unwrap().0, addresses.clone()).unwrap();
         let cpu = Cpu::new(Memory::new(addresses, &Budget::new(1 << 24)).unwrap());
-        serve(&channel, &mut Worker::new(channel.contents(), cpu).staging(channel.staging())).unwrap();
+        let host = Host::new(&channel, &Budget::new(1 << 24)).unwrap();
+        let worker = Worker::new(channel.contents(), cpu).staging(channel.staging());
+        serve(&channel, &mut worker.host(host)).unwrap();
     });
     let mut program = Command::new(compiled(source, directory.path(), libraries));
     program.env("LD_LIBRARY_PATH", directory.path()).env("VGPU_WORKER", socket);

@@ -16,7 +16,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg, sockopt,
 };
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
 
 use crate::api;
 use crate::contents;
@@ -49,6 +49,12 @@ const TABLE: usize = COUNTERS + counters::WORDS;
 const STAGING: usize = TABLE + CONTENTS;
 const ALL: usize = STAGING + staging::WORDS;
 
+/// Where host-allocated memory begins, after all that both sides have mapped: of whole pages, on each architecture.
+const HOST: u64 = (ALL * size_of::<u64>()).next_multiple_of(1 << 16) as u64;
+
+/// Where it ends, in a process that may write files of that size.
+const HOST_END: u64 = HOST + (1 << 36);
+
 /// The connection of a client process to its worker, seen from either side.
 #[derive(Debug)]
 pub struct Channel {
@@ -71,7 +77,8 @@ impl Channel {
     /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
     /// worker refuses.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
-        let memory = Shared::new(ALL)?;
+        let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+        let memory = Shared::new(ALL, HOST_END.min(most))?;
         let hello = api::fingerprint().to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -133,10 +140,19 @@ impl Channel {
         self.device.clone()
     }
 
-    /// All that is shared: the ring, the answers, the counters, the contents, the staging memory.
+    /// All that both sides have mapped: the ring, the answers, the counters, the contents, the staging memory.
     #[must_use]
     pub fn shared(&self) -> Region<'_> {
         self.memory.region()
+    }
+
+    /// The memory that this is of; and where in its file there is room for host-allocated memory, see [`crate::host`].
+    ///
+    /// # Errors
+    /// As fstat(2).
+    pub fn host(&self) -> io::Result<(&Shared, Range<u64>)> {
+        let end = self.memory.file().metadata()?.len();
+        Ok((&self.memory, HOST..end.max(HOST)))
     }
 
     fn ring(&self) -> Region<'_> {

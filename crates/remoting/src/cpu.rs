@@ -68,7 +68,7 @@ impl Cpu {
     fn ranges<T, const N: usize>(&self, inputs: [At; N]) -> Result<[Range<usize>; N]> {
         let mut ranges = [const { 0..0 }; N];
         for (range, (span, address)) in ranges.iter_mut().zip(inputs) {
-            *range = self.memory.range_of::<T>(address, span)?;
+            *range = self.memory.readable::<T>(address, span)?;
         }
         Ok(ranges)
     }
@@ -820,7 +820,7 @@ impl Cpu {
     /// Numbers in single precision.
     fn widened(&self, stored: Stored, (span, address): At) -> Result<Vec<f32>> {
         fn wide<T: Number + Into<f32>>(memory: &Memory, (span, address): At) -> Result<Vec<f32>> {
-            let range = memory.range_of::<T>(address, span)?;
+            let range = memory.readable::<T>(address, span)?;
             Ok(memory.all::<T>()[range].iter().map(|number| (*number).into()).collect())
         }
         match stored {

@@ -1,12 +1,14 @@
 //! A client's calls for device memory. Touches nothing but the channel.
 //!
 //! What copies between program and device waits, so that bytes may be changed as soon as the call has returned, as CUDA
-//! has it of memory that it did not allocate itself. What stays on the device does not wait.
+//! has it of memory that it did not allocate itself; for that which it did see [`crate::pinned`]. What stays on the
+//! device does not wait.
 //!
 //! | here | CUDA runtime | driver |
 //! |---|---|---|
 //! | `allocate`, `free` | `cudaMalloc`, `cudaFree` | `cuMemAlloc`, `cuMemFree` |
 //! | `copy_in`, `copy_out` | `cudaMemcpy`, `cudaMemcpyAsync` of pageable memory | `cuMemcpyHtoD`, `cuMemcpyDtoH`, `…Async` |
+//! | `copy_rows_in`, `copy_rows_out` | `cudaMemcpy2D`, `…Async`, likewise | `cuMemcpy2D`, `…Async` |
 //! | `copy` | `cudaMemcpy`, `cudaMemcpy2D`, `…Async`, within the device | `cuMemcpyDtoD`, `cuMemcpy2D`, `…Async` |
 //! | `fill` | `cudaMemset`, `cudaMemset2D`, `…Async` | `cuMemsetD8`, `D16`, `D32`, `D2D8` and so on, `…Async` |
 //! | `memory_info` | `cudaMemGetInfo` | `cuMemGetInfo` |
@@ -21,6 +23,9 @@ use crate::session::Session;
 use crate::staging;
 use crate::wire::Words;
 use crate::worker::{ALLOCATE, COPY, COPY_IN, COPY_OUT, ELAPSED, FILL, FORGET, FREE, INFO, MARK};
+
+/// The bytes of the staging memory.
+const STAGED: u64 = 8 * staging::WORDS as u64;
 
 impl Session<'_> {
     /// The address of so many bytes of device memory.
@@ -43,12 +48,12 @@ impl Session<'_> {
     /// Copies bytes to the device, after all that was sent before.
     ///
     /// # Errors
-    /// `ExecutionFailed` where they are not wholly in what was allocated.
+    /// `ExecutionFailed` where they are not wholly in what was allocated; that of a compute that nobody waited for.
     pub fn copy_in(&self, address: u64, bytes: &[u8]) -> Result {
         let staging = self.staging();
-        for (address, part) in parts(address).zip(bytes.chunks(8 * staging::WORDS)) {
+        for (address, part) in parts(address).zip(bytes.chunks(STAGED as usize)) {
             staging::store(*staging, part);
-            self.core(COPY_IN, &[address, part.len() as u64])?;
+            self.core(COPY_IN, &[address, 0, part.len() as u64, 1])?;
             self.moved(part.len() as u64);
         }
         Ok(())
@@ -60,10 +65,62 @@ impl Session<'_> {
     /// As [`Session::copy_in`].
     pub fn copy_out(&self, bytes: &mut [u8], address: u64) -> Result {
         let staging = self.staging();
-        for (address, part) in parts(address).zip(bytes.chunks_mut(8 * staging::WORDS)) {
-            self.core(COPY_OUT, &[address, part.len() as u64])?;
+        for (address, part) in parts(address).zip(bytes.chunks_mut(STAGED as usize)) {
+            self.core(COPY_OUT, &[address, 0, part.len() as u64, 1])?;
             staging::load(*staging, part);
             self.moved(part.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Copies rows, of so many bytes each, to the device, after all that was sent before.
+    ///
+    /// # Errors
+    /// As [`Session::copy_in`]; `BadParam` where rows are longer than it is to the next one.
+    pub fn copy_rows_in<'p>(
+        &self,
+        to: Rows,
+        mut from: impl ExactSizeIterator<Item = &'p [u8]>,
+        width: u64,
+    ) -> Result {
+        if to.span(width, from.len() as u64)? == 0 {
+            return Ok(());
+        }
+        if width > STAGED {
+            return to.each().zip(from).try_for_each(|(address, row)| self.copy_in(address, row));
+        }
+        let staging = self.staging();
+        for (address, count) in to.groups(staged(width), from.len() as u64) {
+            for (staging, row) in staging::rows(*staging, width).zip(from.by_ref().take(count as usize)) {
+                staging::store(staging, row);
+            }
+            self.core(COPY_IN, &[address, to.pitch, width, count])?;
+        }
+        Ok(())
+    }
+
+    /// Copies rows, of so many bytes each, from the device, after all that was sent before.
+    ///
+    /// # Errors
+    /// As [`Session::copy_rows_in`].
+    pub fn copy_rows_out<'p>(
+        &self,
+        mut to: impl ExactSizeIterator<Item = &'p mut [u8]>,
+        from: Rows,
+        width: u64,
+    ) -> Result {
+        if from.span(width, to.len() as u64)? == 0 {
+            return Ok(());
+        }
+        if width > STAGED {
+            return from.each().zip(to).try_for_each(|(address, row)| self.copy_out(row, address));
+        }
+        let staging = self.staging();
+        for (address, count) in from.groups(staged(width), to.len() as u64) {
+            self.core(COPY_OUT, &[address, from.pitch, width, count])?;
+            for (staging, row) in staging::rows(*staging, width).zip(to.by_ref().take(count as usize)) {
+                staging::load(staging, row);
+            }
         }
         Ok(())
     }
@@ -124,12 +181,12 @@ impl Session<'_> {
         self.send_core(FORGET, &[moment])
     }
 
-    fn send_core(&self, number: u16, arguments: &[u64]) -> Result {
+    pub(crate) fn send_core(&self, number: u16, arguments: &[u64]) -> Result {
         let sent = self.client().send(number, &arguments.iter().copied().collect());
         sent.map_err(|_| Status::ExecutionFailed)
     }
 
-    fn core(&self, number: u16, arguments: &[u64]) -> Result<Words> {
+    pub(crate) fn core(&self, number: u16, arguments: &[u64]) -> Result<Words> {
         let arguments = arguments.iter().copied().collect();
         let words = self.client().call(number, &arguments).map_err(|_| Status::ExecutionFailed)?;
         Status::from_wire(words.first().copied().unwrap_or_default())?;
@@ -139,5 +196,10 @@ impl Session<'_> {
 
 /// Where the parts begin that go through the staging memory one by one.
 fn parts(address: u64) -> impl Iterator<Item = u64> {
-    (0..).map(move |part: u64| address.wrapping_add(part * 8 * staging::WORDS as u64))
+    Rows { address, pitch: STAGED }.each()
+}
+
+/// How many rows of so many bytes go through the staging memory at a time.
+fn staged(width: u64) -> u64 {
+    staging::WORDS as u64 / staging::words(width)
 }

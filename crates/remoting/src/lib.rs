@@ -29,10 +29,16 @@ pub mod cudnn;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(not(loom))]
+pub mod host;
 pub mod iteration;
 pub mod memo;
 #[cfg(not(loom))]
 pub mod memory;
+#[cfg(not(loom))]
+pub mod pinned;
+#[cfg(not(loom))]
+pub mod places;
 pub mod predictor;
 pub mod reply;
 #[cfg(not(loom))]

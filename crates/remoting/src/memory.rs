@@ -1,55 +1,27 @@
 //! Device memory of a client, as the CPU has it. Touches nothing but that.
 //!
 //! Addresses are those that the client is given. Whatever it computes on is looked up here: a range counts only if it
-//! is wholly in one allocation. How much there is of it is bounded for all clients together, by a [`Budget`].
+//! is wholly in one allocation, but for what is only read. How much there is of it is bounded for all clients together, by a [`Budget`].
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cudnn::{Result, Status};
+pub use crate::places::Budget;
+use crate::places::Places;
 use crate::sys::Numbers;
 
 /// What an allocation begins at a multiple of, and is rounded up to, in bytes; as with CUDA.
 const GRAIN: u64 = 512;
 
+/// What a GPU maps of its memory at once, in bytes.
+const MAPPED: u64 = 2 << 20;
+
 /// What is given back to the system at once, in bytes: whole pages, on each architecture.
 const PAGE: u64 = 1 << 16;
-
-/// How much device memory clients may have together, in bytes.
-#[derive(Debug)]
-pub struct Budget {
-    total: u64,
-    /// Only a number: nothing is read or written because of its order with anything.
-    free: AtomicU64,
-}
-
-impl Budget {
-    /// So much.
-    #[must_use]
-    pub fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { total: bytes, free: bytes.into() })
-    }
-
-    /// How much of it nobody has, and all of it, as `cudaMemGetInfo` has it.
-    #[must_use]
-    pub fn info(&self) -> (u64, u64) {
-        (self.free.load(Ordering::Relaxed), self.total)
-    }
-
-    /// Takes so much. The flag tells whether there was so much.
-    fn take(&self, bytes: u64) -> bool {
-        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(bytes)).is_ok()
-    }
-
-    fn give(&self, bytes: u64) {
-        self.free.fetch_add(bytes, Ordering::Relaxed);
-    }
-}
 
 /// Where rows of bytes begin: the first, and how far it is to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +32,34 @@ pub struct Rows {
     pub pitch: u64,
 }
 
+impl Rows {
+    /// Where each begins, without end.
+    pub fn each(self) -> impl Iterator<Item = u64> {
+        std::iter::successors(Some(self.address), move |address| Some(address.wrapping_add(self.pitch)))
+    }
+
+    /// So many rows in groups of at most so many: where each group begins, and how many there are in it.
+    pub fn groups(self, most: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
+        let begin = move |row: u64| (self.address + row * self.pitch, most.min(count - row));
+        (0..count).step_by(most as usize).map(begin)
+    }
+
+    /// How far it is from the beginning of the first of so many rows, of so many bytes each, to the end of the last.
+    ///
+    /// # Errors
+    /// `BadParam` where rows are longer than it is to the next one; `ExecutionFailed` where there is no such memory.
+    pub fn span(self, width: u64, count: u64) -> Result<u64> {
+        if width == 0 || count == 0 {
+            return Ok(0);
+        }
+        if count > 1 && self.pitch < width {
+            return Err(Status::BadParam);
+        }
+        let span = (count - 1).checked_mul(self.pitch).and_then(|before| before.checked_add(width));
+        span.filter(|span| self.address.checked_add(*span).is_some()).ok_or(Status::ExecutionFailed)
+    }
+}
+
 /// What memory can be taken for.
 pub trait Number: Copy + FromBytes + IntoBytes + Immutable + KnownLayout {}
 impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout> Number for T {}
@@ -68,10 +68,8 @@ impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout> Number for T {}
 #[derive(Debug)]
 pub struct Memory {
     base: u64,
-    /// Of the allocations, the size in bytes by the offset.
-    live: BTreeMap<u64, u64>,
+    places: Places,
     numbers: Numbers,
-    budget: Arc<Budget>,
 }
 
 impl Memory {
@@ -80,57 +78,34 @@ impl Memory {
     /// # Errors
     /// As mmap(2).
     pub fn new(addresses: Range<u64>, budget: &Arc<Budget>) -> io::Result<Self> {
-        let grains = addresses.end.saturating_sub(addresses.start) / GRAIN;
-        let numbers = Numbers::new((grains * GRAIN) as usize / size_of::<f32>())?;
-        Ok(Self { base: addresses.start, live: BTreeMap::new(), numbers, budget: Arc::clone(budget) })
+        let bytes = addresses.end.saturating_sub(addresses.start) / GRAIN * GRAIN;
+        let numbers = Numbers::new(bytes as usize / size_of::<f32>())?;
+        Ok(Self { base: addresses.start, places: Places::new(bytes, GRAIN, budget), numbers })
     }
 
     /// The address of so many bytes; none where there is no room, or nothing is asked for.
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
-        let size = bytes.checked_next_multiple_of(GRAIN).filter(|size| *size > 0)?;
-        let offset = self.gap(size).filter(|_| self.budget.take(size))?;
-        self.live.insert(offset, size);
-        Some(self.base + offset)
-    }
-
-    /// Where so many bytes are free, the first such place.
-    fn gap(&self, size: u64) -> Option<u64> {
-        let mut free = 0;
-        for (offset, taken) in &self.live {
-            if offset - free >= size {
-                break;
-            }
-            free = offset + taken;
-        }
-        (self.end() - free >= size).then_some(free)
-    }
-
-    fn end(&self) -> u64 {
-        size_of_val::<[f32]>(&self.numbers) as u64
+        self.places.take(bytes).map(|offset| self.base + offset)
     }
 
     /// Frees what begins at an address. The flag tells whether anything did.
     pub fn free(&mut self, address: u64) -> bool {
-        let freed = address.checked_sub(self.base).and_then(|offset| self.live.remove_entry(&offset));
-        let Some((offset, size)) = freed else { return false };
-        self.budget.give(size);
-        self.discard(offset..offset + size);
-        true
+        let freed = address.checked_sub(self.base).and_then(|offset| self.places.give(offset));
+        freed.map(|freed| self.discard(freed)).is_some()
     }
 
     /// Gives the pages back to the system that nothing is on any more, of those that were freed just now.
     fn discard(&mut self, freed: Range<u64>) {
-        let before = self.live.range(..freed.start).next_back().map_or(0, |(offset, size)| offset + size);
-        let after = self.live.range(freed.end..).next().map_or(self.end(), |(offset, _)| *offset);
+        let free = self.places.around(&freed);
         let pages = freed.start / PAGE * PAGE..freed.end.next_multiple_of(PAGE);
-        let pages = pages.start.max(before.next_multiple_of(PAGE))..pages.end.min(after / PAGE * PAGE);
+        let pages = pages.start.max(free.start.next_multiple_of(PAGE))..pages.end.min(free.end / PAGE * PAGE);
         self.numbers.discard(pages.start as usize..pages.end as usize);
     }
 
     /// How much of the budget there is.
     #[must_use]
     pub fn budget(&self) -> &Budget {
-        &self.budget
+        self.places.budget()
     }
 
     /// Where so many numbers at an address are in [`Memory::numbers`].
@@ -147,12 +122,30 @@ impl Memory {
     /// # Errors
     /// As [`Memory::range`].
     pub fn range_of<T>(&self, address: u64, count: usize) -> Result<Range<usize>> {
+        self.find::<T>(address, count, Places::hold)
+    }
+
+    /// The same of numbers that are read alone. There may be more of them than their allocation has, as far as a GPU would
+    /// not tell either, which maps its memory in pieces of 2 MiB; what these are is chance.
+    ///
+    /// # Errors
+    /// As [`Memory::range`].
+    pub fn readable<T>(&self, address: u64, count: usize) -> Result<Range<usize>> {
+        self.find::<T>(address, count, |places, bytes| places.reach(bytes, MAPPED))
+    }
+
+    fn find<T>(
+        &self,
+        address: u64,
+        count: usize,
+        is_there: impl FnOnce(&Places, &Range<u64>) -> bool,
+    ) -> Result<Range<usize>> {
         let number = size_of::<T>() as u64;
         let range = || {
             let offset = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(number))?;
             let end = (count as u64).checked_mul(number)?.checked_add(offset)?;
-            let (start, size) = self.live.range(..=offset).next_back()?;
-            (end <= start + size).then_some((offset / number) as usize..(end / number) as usize)
+            let there = is_there(&self.places, &(offset..end));
+            there.then_some((offset / number) as usize..(end / number) as usize)
         };
         range().ok_or(Status::ExecutionFailed)
     }
@@ -199,15 +192,11 @@ impl Memory {
 
     /// Where the first of such rows is, all of which are in one allocation.
     fn place(&mut self, rows: Rows, width: u64, count: u64) -> Result<usize> {
-        if width == 0 || count == 0 {
+        let span = rows.span(width, count)?;
+        if span == 0 {
             return Ok(0);
         }
-        if count > 1 && rows.pitch < width {
-            return Err(Status::BadParam);
-        }
-        let whole = (count - 1).checked_mul(rows.pitch).and_then(|before| before.checked_add(width));
-        let whole = whole.and_then(|whole| usize::try_from(whole).ok()).ok_or(Status::ExecutionFailed)?;
-        self.bytes(rows.address, whole)?;
+        self.bytes(rows.address, span as usize)?;
         Ok((rows.address - self.base) as usize)
     }
 
@@ -239,12 +228,6 @@ impl Memory {
 fn steps(first: usize, pitch: u64, count: u64, width: u64) -> impl Iterator<Item = Range<usize>> {
     let count = if width == 0 { 0 } else { count as usize };
     (0..count).map(move |i| first + i * pitch as usize).map(move |start| start..start + width as usize)
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        self.budget.give(self.live.values().sum());
-    }
 }
 
 #[cfg(test)]

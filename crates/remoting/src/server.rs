@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use crate::channel::{Channel, Hello, hello, serve};
 use crate::counters::Totals;
 use crate::cpu::Cpu;
+use crate::host::Host;
 use crate::memory::{Budget, Memory};
 use crate::status::Status;
 use crate::sys;
@@ -169,6 +170,8 @@ fn addresses(memory: u64) -> Range<u64> {
 #[derive(Debug)]
 struct Server {
     budget: Arc<Budget>,
+    /// Of host-allocated memory, which is as much as there is of the device.
+    host: Arc<Budget>,
     device: Range<u64>,
     lines: AtomicU32,
     clients: Mutex<Clients>,
@@ -192,6 +195,7 @@ impl Server {
     fn new(memory: u64) -> Self {
         Self {
             budget: Budget::new(memory),
+            host: Budget::new(memory),
             device: addresses(memory),
             lines: LINES.into(),
             clients: Mutex::default(),
@@ -229,7 +233,8 @@ impl Server {
         let channel = &served.channel;
         channel.welcome()?;
         let cpu = Cpu::new(Memory::new(channel.device(), &self.budget)?);
-        let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging());
+        let host = Host::new(channel, &self.host)?;
+        let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging()).host(host);
         serve(channel, &mut worker)
             .map_err(|Malformed| io::Error::new(io::ErrorKind::InvalidData, "it does not keep to the rules"))
     }

@@ -24,6 +24,7 @@ use crate::cudnn::{
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
+use crate::pinned::Pinned;
 use crate::reuse::{Reuse, Thread, Unresolved};
 use crate::ring::Gone;
 use crate::sync::Region;
@@ -53,6 +54,7 @@ pub struct Session<'a> {
     forwards: OnceLock<cudnn::Result>,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
+    pinned: Pinned,
 }
 
 /// Why a compute was not sent.
@@ -209,6 +211,7 @@ impl<'a> Session<'a> {
             forwards: OnceLock::new(),
             blas: Handles::default(),
             staging,
+            pinned: Pinned::default(),
         }
     }
 
@@ -416,6 +419,11 @@ impl<'a> Session<'a> {
     /// The memory for what is copied, for as long as the guard is held.
     pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has of host-allocated memory.
+    pub(crate) fn pinned(&self) -> &Pinned {
+        &self.pinned
     }
 
     fn memo(&self) -> MutexGuard<'_, Memo> {

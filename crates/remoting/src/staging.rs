@@ -20,3 +20,14 @@ pub fn load(staging: Region<'_>, bytes: &mut [u8]) {
         part.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..part.len()]);
     }
 }
+
+/// How many words a row of so many bytes takes, which begins with a word.
+#[must_use]
+pub fn words(width: u64) -> u64 {
+    width.div_ceil(8).max(1)
+}
+
+/// Where each row of so many bytes is.
+pub fn rows(staging: Region<'_>, width: u64) -> impl Iterator<Item = Region<'_>> {
+    staging.chunks(words(width) as usize)
+}

@@ -2,6 +2,7 @@
 //! that is given back in parts, and descriptors that a process was started with.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -9,15 +10,19 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs,
+    ftruncate, memfd_create,
+};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::thread::futex;
 
-/// Shared memory of whole words, mapped; unmapped when dropped.
+/// Shared memory of whole words, mapped; unmapped when dropped. The file that it is of may have more, of which a peer
+/// maps parts, or nobody anything.
 #[derive(Debug)]
 pub struct Shared {
-    fd: OwnedFd,
+    file: File,
     start: NonNull<AtomicU64>,
     words: usize,
 }
@@ -30,14 +35,18 @@ unsafe impl Sync for Shared {}
 /// What nobody can do any more to the memory: cut it, so that reading it would kill the process.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
+/// Of ordinary memfds, statfs(2). Those of huge pages can fail when they are read.
+const TMPFS: u64 = 0x0102_1994;
+
 impl Shared {
-    /// New memory of so many words, all zero.
+    /// New memory of so many words, all zero, in a file of at least as many bytes. The system gives the memory as it is
+    /// first used.
     ///
     /// # Errors
     /// As memfd_create(2) and mmap(2).
-    pub fn new(words: usize) -> io::Result<Self> {
+    pub fn new(words: usize, bytes: u64) -> io::Result<Self> {
         let fd = memfd_create("vgpu", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, (words * size_of::<AtomicU64>()) as u64)?;
+        ftruncate(&fd, bytes.max(Self::bytes(words)))?;
         fcntl_add_seals(&fd, SEALS)?;
         Self::map(fd, words)
     }
@@ -47,20 +56,40 @@ impl Shared {
     /// # Errors
     /// `InvalidData` where it is not of so many words, or the peer could still cut it; and as mmap(2).
     pub fn open(fd: OwnedFd, words: usize) -> io::Result<Self> {
-        let whole = fstat(&fd)?.st_size as usize == words * size_of::<AtomicU64>();
+        let there = fstat(&fd)?.st_size.cast_unsigned() >= Self::bytes(words);
+        let ordinary = fstatfs(&fd)?.f_type.cast_unsigned() == TMPFS;
         // Of a file that is no memfd there are no seals to be had.
-        if !whole || !fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(SEALS)) {
+        if !there || !ordinary || !fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(SEALS)) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not the memory that was agreed upon"));
         }
         Self::map(fd, words)
     }
 
+    fn bytes(words: usize) -> u64 {
+        (words * size_of::<AtomicU64>()) as u64
+    }
+
     fn map(fd: OwnedFd, words: usize) -> io::Result<Self> {
-        let (bytes, access) = (words * size_of::<AtomicU64>(), ProtFlags::READ | ProtFlags::WRITE);
+        let (bytes, access) = (Self::bytes(words) as usize, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, &fd, 0) }?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::Other)?;
-        Ok(Self { fd, start, words })
+        Ok(Self { file: fd.into(), start, words })
+    }
+
+    /// The file that it is of. Its size stays as it is.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes these bytes of the file zero, and gives their memory back.
+    ///
+    /// # Errors
+    /// As fallocate(2).
+    pub fn discard(&self, bytes: &Range<u64>) -> io::Result<()> {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, hole, bytes.start, bytes.end.saturating_sub(bytes.start))?)
     }
 
     /// Its words.
@@ -75,7 +104,7 @@ impl Shared {
 
 impl AsFd for Shared {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.file.as_fd()
     }
 }
 
@@ -83,6 +112,41 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: `map` mapped exactly this, and no borrow of it outlives `self`.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
+    }
+}
+
+/// Bytes of a file in this process, for a program that knows only their address; unmapped when dropped.
+#[derive(Debug)]
+pub struct Lent {
+    start: usize,
+    bytes: usize,
+}
+
+impl Lent {
+    /// So many, from a multiple of the page size on. Their memory is there at once.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn new(file: &File, offset: u64, bytes: usize) -> io::Result<Self> {
+        let (flags, access) = (MapFlags::SHARED | MapFlags::POPULATE, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, file, offset) }?;
+        Ok(Self { start: start.expose_provenance(), bytes })
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.start
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let start = std::ptr::with_exposed_provenance_mut(self.start);
+        // SAFETY: `new` mapped exactly this. No reference of Rust's is into it: what a program does there after it has
+        // given it back is its own fault, as of any memory.
+        let _ = unsafe { munmap(start, self.bytes) };
     }
 }
 
@@ -223,13 +287,14 @@ fn low_half(word: &AtomicU64) -> &AtomicU32 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::Ordering;
 
     use super::*;
 
     #[test]
     fn both_mappings_are_the_same_memory() {
-        let ours = Shared::new(100).unwrap();
+        let ours = Shared::new(100, 0).unwrap();
         let theirs = Shared::open(ours.as_fd().try_clone_to_owned().unwrap(), 100).unwrap();
         ours.region()[99].store(7, Ordering::Relaxed);
         assert_eq!(theirs.region()[99].load(Ordering::Relaxed), 7);
@@ -238,7 +303,7 @@ mod tests {
 
     #[test]
     fn memory_of_another_size_or_that_could_be_cut_is_refused() {
-        let ours = Shared::new(100).unwrap();
+        let ours = Shared::new(100, 0).unwrap();
         let fd = || ours.as_fd().try_clone_to_owned().unwrap();
         assert_eq!(Shared::open(fd(), 101).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(ftruncate(fd(), 0).is_err(), "sealed");
@@ -248,6 +313,26 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(800).unwrap();
         assert_eq!(Shared::open(file.into(), 100).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        // Whoever reads one of huge pages, of which there may be none left, can be killed by it.
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let huge = memfd_create("test", flags).unwrap();
+        ftruncate(&huge, 1 << 30).unwrap();
+        fcntl_add_seals(&huge, SEALS).unwrap();
+        assert_eq!(Shared::open(huge, 100).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_file_may_have_more_than_is_mapped_and_takes_up_what_is_used_of_it() {
+        let ours = Shared::new(100, 1 << 40).unwrap();
+        let theirs = Shared::open(ours.as_fd().try_clone_to_owned().unwrap(), 100).unwrap();
+        assert_eq!(theirs.region().len(), 100);
+        let lent = Lent::new(ours.file(), 1 << 39, 1 << 16).unwrap();
+        theirs.file().write_all_at(&[7; 5], (1 << 39) + 3).unwrap();
+        let blocks = || fstat(&ours).unwrap().st_blocks;
+        assert_eq!(blocks(), (1 << 16) / 512);
+        theirs.discard(&(0..1 << 40)).unwrap();
+        assert_eq!(blocks(), 0);
+        drop(lent);
     }
 
     #[test]
@@ -261,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_through_the_other_mapping() {
-        let ours = Shared::new(1).unwrap();
+        let ours = Shared::new(1, 0).unwrap();
         let theirs = Shared::open(ours.as_fd().try_clone_to_owned().unwrap(), 1).unwrap();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {

@@ -13,6 +13,7 @@ use crate::cudnn::backend::{Backend, compute};
 use crate::cudnn::forwarded::Forwarded;
 use crate::cudnn::table::Function;
 use crate::cudnn::{Result, Status, Version};
+use crate::host::{self, Host};
 use crate::memory::Rows;
 use crate::staging;
 use crate::sync::Region;
@@ -24,9 +25,9 @@ pub const SYNCHRONISE: u16 = 0xFFFF;
 pub const ALLOCATE: u16 = 0xFFFE;
 /// Of one that frees what begins at an address.
 pub const FREE: u16 = 0xFFFD;
-/// Of one that copies so many bytes of the staging memory to an address.
+/// Of one that copies rows of bytes from the staging memory: whereto, with the pitch, how long, and how many.
 pub const COPY_IN: u16 = 0xFFFC;
-/// Of one that copies so many bytes at an address to the staging memory.
+/// Of one that copies rows to the staging memory: whence, likewise.
 pub const COPY_OUT: u16 = 0xFFFB;
 /// Of one that says that descriptor calls come too, from a program of this version of cuDNN.
 pub const FORWARD: u16 = 0xFFFA;
@@ -44,6 +45,14 @@ pub const MARK: u16 = 0xFFF5;
 pub const ELAPSED: u16 = 0xFFF4;
 /// Of one after which a moment is not asked for any more.
 pub const FORGET: u16 = 0xFFF3;
+/// Of one that asks for so many bytes of host-allocated memory. The answer says where in the client's file.
+pub const ALLOCATE_HOST: u16 = 0xFFF2;
+/// Of one that frees what begins there.
+pub const FREE_HOST: u16 = 0xFFF1;
+/// Of one that copies rows from host-allocated memory: as [`COPY`], of which the latter rows are in the file.
+pub const COPY_FROM_HOST: u16 = 0xFFF0;
+/// Of one that copies rows to host-allocated memory: the former rows are in the file.
+pub const COPY_TO_HOST: u16 = 0xFFEF;
 
 /// How many moments a client can have.
 const MAX_MOMENTS: usize = 1 << 16;
@@ -108,6 +117,7 @@ pub struct Worker<'a, B> {
     descriptors: Descriptors<'a>,
     backend: B,
     staging: Region<'a>,
+    host: Option<Host<'a>>,
     kept: Result,
     moments: HashMap<u64, Instant>,
 }
@@ -133,13 +143,19 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
     }
 
     fn with(descriptors: Descriptors<'a>, backend: B) -> Self {
-        Self { descriptors, backend, staging: &[], kept: Ok(()), moments: HashMap::new() }
+        Self { descriptors, backend, staging: &[], host: None, kept: Ok(()), moments: HashMap::new() }
     }
 
     /// With this memory for what is copied to and from the device.
     #[must_use]
     pub fn staging(self, staging: Region<'a>) -> Self {
         Self { staging, ..self }
+    }
+
+    /// With this host-allocated memory.
+    #[must_use]
+    pub fn host(self, host: Host<'a>) -> Self {
+        Self { host: Some(host), ..self }
     }
 
     /// Does what a record says. The first word of the answer is [`Status::to_wire`]; results come after it.
@@ -162,7 +178,9 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
             }
             (FREE, [address]) if self.backend.free(*address) => Ok(()),
             (FREE, [_]) => Err(Status::BadParam),
-            (COPY_IN | COPY_OUT, [address, len]) => self.copy(head.function, *address, *len)?,
+            (COPY_IN | COPY_OUT, &[address, pitch, width, count]) => {
+                self.copy(head.function, rows((address, pitch)), width, count)?
+            }
             (COPY, &[to, to_pitch, from, from_pitch, width, count]) => {
                 let [to, from] = [(to, to_pitch), (from, from_pitch)].map(rows);
                 self.unless_failed(head, |backend| backend.copy(to, from, width, count))
@@ -184,6 +202,18 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
             (FORGET, [moment]) => {
                 self.moments.remove(moment);
                 Ok(())
+            }
+            (ALLOCATE_HOST, [bytes]) => {
+                let offset = self.host.as_mut().and_then(|host| host.allocate(*bytes));
+                answer.extend(offset);
+                offset.map(|_| ()).ok_or(Status::AllocFailed)
+            }
+            (FREE_HOST, [offset]) => {
+                let freed = self.host.as_mut().is_some_and(|host| host.free(*offset));
+                if freed { Ok(()) } else { Err(Status::BadParam) }
+            }
+            (COPY_FROM_HOST | COPY_TO_HOST, &[to, to_pitch, from, from_pitch, width, count]) => {
+                self.copy_host(head, [(to, to_pitch), (from, from_pitch)].map(rows), width, count)?
             }
             (SEED, [address, len, seed]) => self.backend.seed(*address, *len, *seed),
             (FORWARD, [version]) => self.forward(*version)?,
@@ -258,21 +288,53 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
         result
     }
 
-    fn copy(&mut self, way: u16, address: u64, len: u64) -> std::result::Result<Result, Malformed> {
-        let words = usize::try_from(len.div_ceil(8))
-            .ok()
-            .and_then(|words| self.staging.get(..words))
-            .ok_or(Malformed)?;
-        let device = match self.backend.bytes(address, len as usize) {
-            Ok(device) => device,
-            Err(status) => return Ok(Err(status)),
-        };
-        if way == COPY_IN {
-            staging::load(words, device)
-        } else {
-            staging::store(words, device)
+    /// Between device and staging memory.
+    fn copy(
+        &mut self,
+        way: u16,
+        device: Rows,
+        width: u64,
+        count: u64,
+    ) -> std::result::Result<Result, Malformed> {
+        if count.saturating_mul(staging::words(width)) > self.staging.len() as u64 {
+            return Err(Malformed);
         }
-        Ok(Ok(()))
+        Ok(self.kept.and_then(|()| {
+            let span = device.span(width, count)?;
+            let bytes = self.backend.bytes(device.address, span as usize)?;
+            // The last one ends with itself.
+            let step = if count > 1 { device.pitch } else { width }.max(1) as usize;
+            for (row, staging) in bytes.chunks_mut(step).zip(staging::rows(self.staging, width)) {
+                let row = &mut row[..width as usize];
+                if way == COPY_IN { staging::load(staging, row) } else { staging::store(staging, row) }
+            }
+            Ok(())
+        }))
+    }
+
+    /// Between device and host-allocated memory.
+    fn copy_host(
+        &mut self,
+        head: Head,
+        [to, from]: [Rows; 2],
+        width: u64,
+        count: u64,
+    ) -> std::result::Result<Result, Malformed> {
+        if count > host::MOST_ROWS || width.saturating_mul(count) > host::MOST {
+            return Err(Malformed);
+        }
+        let result = self.kept.and_then(|()| {
+            let host = self.host.as_ref().ok_or(Status::ExecutionFailed)?;
+            let device = if head.function == COPY_FROM_HOST { to } else { from };
+            let span = device.span(width, count)?;
+            let bytes = self.backend.bytes(device.address, span as usize)?;
+            if head.function == COPY_FROM_HOST {
+                host.read(bytes, device.pitch, from, width, count)
+            } else {
+                host.write(to, bytes, device.pitch, width, count)
+            }
+        });
+        Ok(self.keep(head, result))
     }
 
     fn compute(

@@ -281,7 +281,7 @@ fn double_precision() {
     assert_eq!(read(cpu, third, 1), [4.0 + 6.0 * (1.0 + tiny) + 4.0 + 6.0 * (1.0 + tiny)]);
     let misaligned = cpu.cublasDscal_v2(state, 1, one, u(x + 4), 1);
     assert_eq!(misaligned, Err(Status::ExecutionFailed));
-    let beyond = cpu.cublasDdot_v2(state, 65, r(x), 1, r(y), 1, host);
+    let beyond = cpu.cublasDdot_v2(state, 1 << 16, r(x), 1, r(y), 1, host);
     assert_eq!(beyond, Err(Status::ExecutionFailed));
 }
 
@@ -521,11 +521,16 @@ fn memory_that_is_not_the_clients_is_not_touched() {
     let t = tensor([1, 1, 1, 200]);
     let (a, b) = (desk.put(&[1.0; 200]), desk.put(&[7.0; 128]));
     let mut add = |from: u64, to: u64| desk.cpu.cudnnAddTensor(H, ONE, t, Read(from), ONE, t, Update(to));
-    for (from, to) in [(a, b), (b, a), (a, a + 300), (a, 0), (0, a), (a, u64::MAX), (a, a + 2)] {
+    for (from, to) in [(a, b), (a, a + 300), (a, 0), (0, a), (a, u64::MAX), (a, a + 2)] {
         assert_eq!(add(from, to), Err(Status::ExecutionFailed), "{from:#x} {to:#x}");
     }
     assert_eq!(add(a, a), Ok(()));
     assert_eq!((desk.read(a, 200), desk.read(b, 128)), (vec![2.0; 200], vec![7.0; 128]));
+    // To read more than there is does not tell, as with a GPU; here nothing is behind it.
+    desk.cpu.cudnnAddTensor(H, ONE, t, Read(b), ONE, t, Update(a)).unwrap();
+    assert_eq!(desk.read(a, 200), [[9.0; 128].as_slice(), &[2.0; 72]].concat());
+    let far = desk.cpu.cublasSasum_v2(State::default(), 1 << 14, Read(b), 1, Outcome::Host);
+    assert_eq!(far, Err(Status::ExecutionFailed), "beyond all");
 }
 
 #[test]
@@ -609,8 +614,8 @@ fn what_stays_on_the_device_is_not_waited_for() {
     session.copy(rows(b, 0), rows(a, 0), 1025, 1).unwrap();
     session.fill(rows(b, 0), 8, 1, 9, 1).unwrap();
     assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
-    session.copy_out(&mut bytes, b).unwrap();
-    assert_eq!(bytes, [1, 2, 1, 2, 1, 2, 1, 2, 0]);
+    assert_eq!(session.copy_in(b, &[9]), Err(Status::ExecutionFailed));
+    assert_eq!(session.copy_out(&mut bytes, b), Err(Status::ExecutionFailed));
 }
 
 #[test]

@@ -379,7 +379,13 @@ impl<'a> Net<'a> {
         let (n, session) = (said.count as i32, self.session);
         session.cublasScopy_v2(self.blas, n, Read(said.at), 1, Write(gradient), 1)?;
         session.cublasSaxpy_v2(self.blas, n, Factor::Host(-1.0), Read(self.right), 1, Update(gradient), 1)?;
-        session.cublasSscal_v2(self.blas, n, Factor::Host(f64::from(1.0 / BATCH as f32)), Update(gradient), 1)?;
+        session.cublasSscal_v2(
+            self.blas,
+            n,
+            Factor::Host(f64::from(1.0 / BATCH as f32)),
+            Update(gradient),
+            1,
+        )?;
         self.computes += 3;
         self.product_back(10, 4)?;
         self.activate_back(9)?;

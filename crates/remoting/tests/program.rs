@@ -282,7 +282,7 @@ fn sends_anything(socket: &Path, random: &mut Random) {
     for _ in 0..300 {
         let function = match random.below(3) {
             0 => random.below(100) as u16,
-            1 => (ALLOCATE as u64 + 1 - random.below(16)) as u16,
+            1 => (SYNCHRONISE as u64 - random.below(20)) as u16,
             _ => 0x1000 + random.below(20) as u16,
         };
         let words: Words = (0..random.below(16).min(MAX_WORDS as u64))
@@ -307,7 +307,7 @@ fn changes_all_that_is_shared(socket: &Path, random: &mut Random) {
     let address = client.call(ALLOCATE, &[MIB].into_iter().collect()).unwrap()[1];
     let all = channel.shared();
     for _ in 0..200 {
-        let _ = client.send(COPY_IN, &[address, 4096].into_iter().collect());
+        let _ = client.send(COPY_IN, &[address, 0, 4096, 1].into_iter().collect());
         for _ in 0..20 {
             // Half of them at the beginning, where the ring is.
             let end = if random.below(2) == 0 { 512 } else { all.len() as u64 };

@@ -3,13 +3,13 @@
 
 use std::ffi::c_int;
 
-use super::{answer, give};
+use super::{answer, ask, give};
 use crate::device::{Error, is_there};
 
 // SAFETY, of the names here: each is its function's alone.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_cudart_12_cudaGetDeviceCount(count: *mut c_int) -> c_int {
-    answer(|session| {
+    ask(|session| {
         // SAFETY: it is NULL or the program's own, as of all pointers here.
         unsafe { give(count, is_there(session).into()) }?;
         if is_there(session) { Ok(()) } else { Err(Error::NO_DEVICE) }
@@ -18,7 +18,7 @@ unsafe extern "C" fn vgpu_cudart_12_cudaGetDeviceCount(count: *mut c_int) -> c_i
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn vgpu_cudart_12_cudaGetDevice(device: *mut c_int) -> c_int {
-    answer(|session| {
+    ask(|session| {
         if !is_there(session) {
             return Err(Error::NO_DEVICE);
         }
@@ -29,11 +29,7 @@ unsafe extern "C" fn vgpu_cudart_12_cudaGetDevice(device: *mut c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn vgpu_cudart_12_cudaSetDevice(device: c_int) -> c_int {
-    answer(|session| match (is_there(session), device) {
-        (true, 0) => Ok(()),
-        (true, _) => Err(Error::INVALID_DEVICE),
-        (false, _) => Err(Error::NO_DEVICE),
-    })
+    answer(|_| if device == 0 { Ok(()) } else { Err(Error::INVALID_DEVICE) })
 }
 
 #[unsafe(no_mangle)]

@@ -2,14 +2,22 @@
 
 use vgpu_remoting::session::Session;
 
-use super::{Error, stream};
+use super::{Error, context, stream};
 use crate::handles::Handles;
 
 /// What is known of one.
 #[derive(Clone, Copy)]
 struct Event {
+    context: u64,
     flags: u32,
     recorded: bool,
+}
+
+impl Event {
+    /// Has the worker a moment for it?
+    fn is_marked(self) -> bool {
+        self.recorded && self.flags & DISABLE_TIMING == 0
+    }
 }
 
 static EVENTS: Handles<Event> = Handles::new();
@@ -19,16 +27,16 @@ const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 
-/// A new one.
+/// A new one of the current context's.
 ///
 /// # Errors
-/// `INVALID_VALUE` for flags that there are not, or that do not go together.
+/// `INVALID_VALUE` for flags that there are not, or that do not go together; where no context is current.
 pub fn create(flags: u32) -> Result<u64, Error> {
     let interprocess_with_time = flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS;
     if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || interprocess_with_time {
         return Err(Error::INVALID_VALUE);
     }
-    Ok(EVENTS.create(Event { flags, recorded: false }))
+    Ok(EVENTS.create(Event { context: context::current()?, flags, recorded: false }))
 }
 
 fn get(event: u64) -> Result<Event, Error> {
@@ -46,12 +54,14 @@ pub fn known(event: u64) -> Result<(), Error> {
 /// Has it mark the moment at which all that was sent before is done.
 ///
 /// # Errors
-/// `INVALID_HANDLE` where event or stream is none; of the way to the worker.
+/// `INVALID_HANDLE` where event or stream is none, or they are of different contexts; of the way to the worker.
 pub fn record(session: &Session<'_>, event: u64, stream: u64) -> Result<(), Error> {
-    stream::known(stream)?;
-    let set = get(event)?;
-    EVENTS.set(event, Event { recorded: true, ..set });
-    if set.flags & DISABLE_TIMING == 0 { Ok(session.mark(event)?) } else { Ok(()) }
+    let recorded = Event { recorded: true, ..get(event)? };
+    if stream::context(stream)? != recorded.context {
+        return Err(Error::INVALID_HANDLE);
+    }
+    EVENTS.set(event, recorded).ok_or(Error::INVALID_HANDLE)?;
+    if recorded.is_marked() { Ok(session.mark(event)?) } else { Ok(()) }
 }
 
 /// Waits until all that was sent before it was recorded is done, if it was, and all that was sent after.
@@ -67,8 +77,7 @@ pub fn synchronise(session: &Session<'_>, event: u64) -> Result<(), Error> {
 /// # Errors
 /// `INVALID_HANDLE` where one is none, was not recorded, or has no time; of what was sent.
 pub fn elapsed(session: &Session<'_>, from: u64, to: u64) -> Result<f32, Error> {
-    let timed = |event: Event| event.recorded && event.flags & DISABLE_TIMING == 0;
-    if !timed(get(from)?) || !timed(get(to)?) {
+    if !get(from)?.is_marked() || !get(to)?.is_marked() {
         return Err(Error::INVALID_HANDLE);
     }
     Ok(session.elapsed(from, to)?)
@@ -79,6 +88,19 @@ pub fn elapsed(session: &Session<'_>, from: u64, to: u64) -> Result<f32, Error> 
 /// # Errors
 /// As [`known`]; of the way to the worker.
 pub fn destroy(session: &Session<'_>, event: u64) -> Result<(), Error> {
-    let Event { flags, recorded } = EVENTS.destroy(event).ok_or(Error::INVALID_HANDLE)?;
-    if recorded && flags & DISABLE_TIMING == 0 { Ok(session.forget(event)?) } else { Ok(()) }
+    let ended = EVENTS.destroy(event).ok_or(Error::INVALID_HANDLE)?;
+    forget(session, event, ended)
+}
+
+fn forget(session: &Session<'_>, event: u64, ended: Event) -> Result<(), Error> {
+    if ended.is_marked() { Ok(session.forget(event)?) } else { Ok(()) }
+}
+
+/// Ends those of a context.
+///
+/// # Errors
+/// Of the way to the worker.
+pub fn destroy_of(session: &Session<'_>, context: u64) -> Result<(), Error> {
+    let ended = EVENTS.destroy_if(|event| event.context == context);
+    ended.into_iter().try_for_each(|(event, ended)| forget(session, event, ended))
 }

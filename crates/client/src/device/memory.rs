@@ -1,26 +1,57 @@
-//! Device memory: what the process has of it.
+//! Device memory: what the process has of it, by whom it was allocated, and what an address is in.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vgpu_remoting::session::Session;
 
-use super::Error;
+use super::{Error, context};
 
-/// Of what was allocated, the size in bytes by the address.
-static ALLOCATIONS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+/// What is known of an allocation.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// Where it begins.
+    pub address: u64,
+    /// As many as were asked for.
+    pub bytes: u64,
+    /// In which context.
+    pub context: u64,
+    /// From which pool; 0 where from none.
+    pub pool: u64,
+    /// A number that no other allocation of the process has.
+    pub id: u64,
+}
 
-fn allocations() -> MutexGuard<'static, BTreeMap<u64, u64>> {
+/// What an allocation's end is rounded up to, in bytes; so much of it can be used.
+const GRAIN: u64 = 512;
+
+/// By address.
+static ALLOCATIONS: Mutex<BTreeMap<u64, Allocation>> = Mutex::new(BTreeMap::new());
+
+fn allocations() -> MutexGuard<'static, BTreeMap<u64, Allocation>> {
     ALLOCATIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The address of so many bytes.
+/// The address of so many bytes, in the current context.
 ///
 /// # Errors
-/// `OUT_OF_MEMORY` where there is no room, or nothing is asked for; of the way to the worker.
+/// `OUT_OF_MEMORY` where there is no room, or nothing is asked for; where no context is current; of the way to the
+/// worker.
 pub fn allocate(session: &Session<'_>, bytes: u64) -> Result<u64, Error> {
+    allocate_from(session, bytes, 0)
+}
+
+/// As [`allocate`], from a pool.
+///
+/// # Errors
+/// As [`allocate`].
+pub fn allocate_from(session: &Session<'_>, bytes: u64, pool: u64) -> Result<u64, Error> {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let context = context::current()?;
     let address = session.allocate(bytes)?;
-    allocations().insert(address, bytes);
+    let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    allocations().insert(address, Allocation { address, bytes, context, pool, id });
     Ok(address)
 }
 
@@ -32,4 +63,34 @@ pub fn free(session: &Session<'_>, address: u64) -> Result<(), Error> {
     // Before another thread may be given the address anew.
     allocations().remove(&address).ok_or(Error::INVALID_VALUE)?;
     Ok(session.free(address)?)
+}
+
+/// Frees all that is a context's.
+///
+/// # Errors
+/// Of the way to the worker.
+pub fn free_of(session: &Session<'_>, context: u64) -> Result<(), Error> {
+    let of: Vec<u64> =
+        allocations().extract_if(.., |_, of| of.context == context).map(|(at, _)| at).collect();
+    of.into_iter().try_for_each(|address| Ok(session.free(address)?))
+}
+
+/// What an address is in; none where it is in nothing.
+pub fn at(address: u64) -> Option<Allocation> {
+    let found = allocations().range(..=address).next_back().map(|(_, found)| *found)?;
+    (address - found.address < found.bytes.next_multiple_of(GRAIN)).then_some(found)
+}
+
+/// Are so many bytes from an address on all in one allocation?
+///
+/// # Errors
+/// `INVALID_VALUE` where they are not.
+pub fn within(address: u64, bytes: u64) -> Result<(), Error> {
+    let room = at(address).map(|found| found.address + found.bytes.next_multiple_of(GRAIN) - address);
+    if room.is_some_and(|room| bytes <= room) { Ok(()) } else { Err(Error::INVALID_VALUE) }
+}
+
+/// How many bytes were allocated from a pool.
+pub fn from_pool(pool: u64) -> u64 {
+    allocations().values().filter(|of| of.pool == pool).map(|of| of.bytes.next_multiple_of(GRAIN)).sum()
 }

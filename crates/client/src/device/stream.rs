@@ -2,21 +2,39 @@
 
 use vgpu_remoting::session::Session;
 
-use super::Error;
+use super::{Error, context};
 use crate::handles::Handles;
 
-/// With its flags.
-static STREAMS: Handles<u32> = Handles::new();
+/// What is known of one.
+#[derive(Clone, Copy)]
+struct Stream {
+    context: u64,
+    flags: u32,
+}
+
+static STREAMS: Handles<Stream> = Handles::new();
 
 /// The one flag: it does not wait for the default stream, which comes to nothing where order is total.
 const NON_BLOCKING: u32 = 1;
 
-/// A new one.
+/// What all have: there is no other.
+pub const PRIORITY: i32 = 0;
+
+/// A new one of the current context's.
 ///
 /// # Errors
-/// `INVALID_VALUE` for flags that there are not.
+/// `INVALID_VALUE` for flags that there are not; where no context is current.
 pub fn create(flags: u32) -> Result<u64, Error> {
-    if flags & !NON_BLOCKING == 0 { Ok(STREAMS.create(flags)) } else { Err(Error::INVALID_VALUE) }
+    if flags & !NON_BLOCKING != 0 {
+        return Err(Error::INVALID_VALUE);
+    }
+    Ok(STREAMS.create(Stream { context: context::current()?, flags }))
+}
+
+/// What is known of one that was created, of the default ones nothing.
+fn get(stream: u64) -> Result<Option<Stream>, Error> {
+    // The default one, and by the names `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
+    if stream <= 2 { Ok(None) } else { STREAMS.get(stream).ok_or(Error::INVALID_HANDLE).map(Some) }
 }
 
 /// The flags of one.
@@ -24,8 +42,15 @@ pub fn create(flags: u32) -> Result<u64, Error> {
 /// # Errors
 /// `INVALID_HANDLE` where there is no such.
 pub fn flags(stream: u64) -> Result<u32, Error> {
-    // The default one, and by the names `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
-    if stream <= 2 { Ok(0) } else { STREAMS.get(stream).ok_or(Error::INVALID_HANDLE) }
+    Ok(get(stream)?.map_or(0, |stream| stream.flags))
+}
+
+/// The context of one, which of the default ones is the current one.
+///
+/// # Errors
+/// As [`flags`]; where no context is current.
+pub fn context(stream: u64) -> Result<u64, Error> {
+    get(stream)?.map_or_else(context::current, |stream| Ok(stream.context))
 }
 
 /// Is there this stream?
@@ -33,7 +58,7 @@ pub fn flags(stream: u64) -> Result<u32, Error> {
 /// # Errors
 /// As [`flags`].
 pub fn known(stream: u64) -> Result<(), Error> {
-    flags(stream).map(|_| ())
+    get(stream).map(|_| ())
 }
 
 /// Waits until all that was sent is done.
@@ -51,4 +76,9 @@ pub fn synchronise(session: &Session<'_>, stream: u64) -> Result<(), Error> {
 /// As [`flags`].
 pub fn destroy(stream: u64) -> Result<(), Error> {
     STREAMS.destroy(stream).map(|_| ()).ok_or(Error::INVALID_HANDLE)
+}
+
+/// Ends those of a context.
+pub fn destroy_of(context: u64) {
+    STREAMS.destroy_if(|stream| stream.context == context);
 }
