@@ -79,7 +79,7 @@ impl Reduction {
     /// # Errors
     /// Where a slice is too short.
     pub fn run(&self, blend: Blend, a: &[f32], c: &mut [f32]) -> Result<()> {
-        let (a, c) = (operand(a, self.a.span())?, output(c, self.c.span())?);
+        let (a, c) = (operand(a, self.a.span())?, self.c.output(c)?);
         let rank = self.a.dims().len();
         Walk::new(&self.outer[..rank], self.c.strides(), [self.a.strides()]).rows(|row| {
             for at in 0..row.len {

@@ -185,7 +185,7 @@ impl Memory {
         let at = self.place(to, width, count)?;
         let bytes = self.numbers.as_mut_bytes();
         for row in steps(at, to.pitch, count, width) {
-            bytes[row].chunks_exact_mut(value.len()).for_each(|to| to.copy_from_slice(value));
+            repeat(value, &mut bytes[row]);
         }
         Ok(())
     }
@@ -221,6 +221,18 @@ impl Memory {
     /// All of it, to be written.
     pub fn numbers_mut(&mut self) -> &mut [f32] {
         &mut self.numbers
+    }
+}
+
+/// Fills bytes with a value again and again, of as many as these are at least: what there is of it is doubled as long as
+/// there is room.
+fn repeat(value: &[u8], bytes: &mut [u8]) {
+    bytes[..value.len()].copy_from_slice(value);
+    let mut filled = value.len();
+    while filled < bytes.len() {
+        let more = filled.min(bytes.len() - filled);
+        bytes.copy_within(..more, filled);
+        filled += more;
     }
 }
 
@@ -317,6 +329,8 @@ mod tests {
         assert_eq!(memory.bytes(a, 12).unwrap(), [0, 7, 8, 0, 0, 7, 8, 0, 0, 7, 8, 0]);
         memory.copy(rows(b, 3), rows(a + 1, 4), 3, 3).unwrap();
         assert_eq!(memory.bytes(b, 10).unwrap(), [7, 8, 0, 7, 8, 0, 7, 8, 0, 0]);
+        memory.fill(rows(b, 0), 15, 1, &[1, 2, 3]).unwrap();
+        assert_eq!(memory.bytes(b, 16).unwrap(), [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 0]);
         // Nothing is done of what is wrong, and nothing is right anywhere.
         let far = Status::ExecutionFailed;
         let wrong = [
