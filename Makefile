@@ -2,8 +2,9 @@
 # breaks all that it does, `make fuzz` all that it reads of an image; each installs what it misses.
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual),
 # `make uninstall` takes them away, with the same DESTDIR, PREFIX and HOOKS_DIR.
+# `make demo-reuse` shows a container without a GPU that trains through a worker.
 # `make conformance` compares descriptor rules with the real cuDNN, which it downloads.
-.PHONY: bench conformance crash demo fuzz install lint test uninstall
+.PHONY: bench conformance crash demo demo-reuse fuzz install lint test uninstall
 
 PREFIX = /usr
 DESTDIR =
@@ -20,9 +21,14 @@ demo:
 	cargo build --release --locked
 	tests/demo.sh target/release/vgpu
 
+demo-reuse:
+	tests/setup.sh demo
+	$(MAKE) install DESTDIR='$(CURDIR)/target/demo' PREFIX= HOOKS_DIR=/hooks.d
+	tests/demo-remote.sh target/demo
+
 install:
 	@test -d hooks/hooks.d/$(HOOKS) || { echo 'HOOKS is annotation or environment' >&2; exit 64; }
-	cargo build --workspace --release --locked
+	cargo build --workspace --exclude fake-nvml --release --locked
 	install -D -m 755 target/release/vgpu $(DESTDIR)$(PREFIX)/bin/vgpu
 	install -D -m 755 target/release/vgpu-worker $(REMOTE)/vgpu-worker
 	install -m 644 target/release/libvgpu_client.so $(REMOTE)/libvgpu_client.so

@@ -12,9 +12,12 @@ use common::host::{Host, make_dir};
 use common::image::furnish;
 use common::leases::assert_refused;
 use common::library::{Machine, shared_object};
+use common::parked::Lot;
 use common::probe::Opened;
 use common::runtime::Runtime;
+use common::seed::{Seed, say};
 use common::sees;
+use common::strace::{self, Fault};
 use common::view::Cgroups;
 use common::wait::Process;
 use serde_json::Value;
@@ -332,4 +335,54 @@ fn a_plan_shows_the_worker() {
         "{text}"
     );
     assert!(!host.state_dir().join("workers").exists());
+}
+
+/// Every system call of a hook that starts a worker fails in turn, and every one is its last in turn: no worker
+/// outlives its container, none is left by a start that was refused, and the next one is served.
+fn everything_fails_in_turn(cgroups: Cgroups) {
+    let host = host(cgroups);
+    let lot = Lot::new(&host, 1).of_type("far");
+    let first = lot.park("first");
+    host.run_hook("createRuntime", &first.created()).ok();
+    let end = |container: &mut common::parked::Parked| {
+        let workers: Vec<Process> = client::workers(&container.id).into_iter().map(Process::of).collect();
+        container.end();
+        workers.iter().for_each(Process::ended);
+    };
+    let mut traced = lot.park("traced");
+    let mut calls = strace::own_calls(&host, "createRuntime", &traced.created());
+    end(&mut traced);
+    let mut seed = Seed::new(&format!("remote {cgroups:?}"));
+    calls.retain(|call| call.in_main);
+    let all = calls.len();
+    // One of each name, and some of the others.
+    let mut names = std::collections::BTreeSet::new();
+    calls.retain(|call| names.insert(call.name.clone()) || seed.below(12) == 0);
+    say(&format!("remote {cgroups:?}: {} of {all} calls", calls.len()));
+    for (n, call) in calls.iter().enumerate() {
+        for (f, fault) in [Fault::Fails("EIO"), Fault::Killed].into_iter().enumerate() {
+            let mut container = lot.park(&format!("hit-{n}-{f}"));
+            let hit = strace::hit_own(&host, "createRuntime", &container.created(), call, fault);
+            let about = format!("{call:?} {fault:?} {hit:?}");
+            let workers = client::workers(&container.id).len();
+            match hit.code {
+                Some(0) => assert_eq!(workers, 1, "{about}"),
+                Some(_) => assert_eq!(workers, 0, "{about}"),
+                None => assert!(workers <= 1, "{about}"),
+            }
+            end(&mut container);
+            let mut next = lot.park(&format!("next-{n}-{f}"));
+            host.run_hook("createRuntime", &next.created()).ok();
+            assert_eq!(client::workers(&next.id).len(), 1, "{about}");
+            end(&mut next);
+            host.run_hook("poststop", &next.stopped()).ok();
+            assert!(sockets(&host).len() <= 2, "{about}: {:?}", sockets(&host));
+        }
+    }
+    host.vgpu(&["reclaim"]).ok();
+    assert_eq!(sockets(&host).len(), 1, "that of the first");
+}
+
+on_v1_and_v2! {
+    fn a_hook_that_fails_or_is_killed = everything_fails_in_turn;
 }

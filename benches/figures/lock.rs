@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use rustix::fs::{FlockOperation, flock};
 use vgpu::cgroup::{CgroupId, Hierarchy};
-use vgpu::config::{CutGpu, Policy, Table, Vgpu};
+use vgpu::config::{CutGpu, Isolation, Policy, Table, Vgpu};
 use vgpu::gpu::Gpu;
 use vgpu::pool::store::StateDir;
 use vgpu::pool::{self, Held, Lease, Offer};
@@ -109,7 +109,7 @@ fn vgpu(gpu: u32, n: u32) -> Vgpu {
     let uuid = format!("GPU-5a6b7c8d-0000-1111-2222-{gpu:012x}").parse().expect("a UUID");
     let compute = Percent::try_from(1).expect("1 %");
     let id = VgpuId { gpu: uuid, kind: kind(), part: Part::Share(n) };
-    Vgpu { id, memory: Bytes(256 << 20), compute: Some(compute), mig: None }
+    Vgpu { id, memory: Bytes(256 << 20), compute: Some(compute), isolation: Isolation::None, mig: None }
 }
 
 fn table() -> Table {

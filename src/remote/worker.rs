@@ -263,7 +263,7 @@ pub fn end_others(state_dir: &StateDir, leases: &[Lease]) {
     for entry in entries.flatten() {
         let name = entry.file_name().to_string_lossy();
         if !name.starts_with('.') && !kept.iter().any(|kept| *kept == name) {
-            let _ = ask(directory.as_fd(), &name, END);
+            let _ = tell(directory.as_fd(), &name, END);
             remove_socket(&directory, &name);
         }
     }
@@ -288,8 +288,15 @@ fn path(directory: BorrowedFd<'_>, name: &str) -> String {
     format!("/proc/self/fd/{}/{name}", directory.as_raw_fd())
 }
 
-/// Asks a worker, and waits for all of its answer. One whose container keeps it busy with connections is not waited for.
+/// Asks a worker, and waits for all of its answer.
 fn ask(directory: BorrowedFd<'_>, name: &str, what: [u8; 8]) -> io::Result<String> {
+    let mut answer = String::new();
+    tell(directory, name, what)?.take(ANSWER).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+/// Tells a worker. One whose container keeps it busy with connections is not waited for.
+fn tell(directory: BorrowedFd<'_>, name: &str, what: [u8; 8]) -> io::Result<UnixStream> {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -302,9 +309,7 @@ fn ask(directory: BorrowedFd<'_>, name: &str, what: [u8; 8]) -> io::Result<Strin
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&what)?;
-    let mut answer = String::new();
-    stream.take(ANSWER).read_to_string(&mut answer)?;
-    Ok(answer)
+    Ok(stream)
 }
 
 /// Moves a process into cgroups of vgpu's own.

@@ -43,6 +43,12 @@ impl<'h> Lot<'h> {
         Self { host, bundle, root }
     }
 
+    /// The same of this type.
+    pub fn of_type(self, kind: &str) -> Self {
+        self.change(|config| config["annotations"]["vgpu.type"] = json!(kind));
+        self
+    }
+
     /// The same with a variable in the environment.
     pub fn with_env(self, variable: &str, value: &str) -> Self {
         self.change(|config| config["process"]["env"] = json!([format!("{variable}={value}")]));

@@ -78,6 +78,25 @@ pub fn calls(host: &Host, stage: &str, state: &str, code: i32) -> Vec<Call> {
     read(&log)
 }
 
+/// The same of the hook alone: a worker that it starts goes on, and strace, if it knew it, would wait for its end.
+pub fn own_calls(host: &Host, stage: &str, state: &str) -> Vec<Call> {
+    let log = new_log(host);
+    start(host, &[], &log, stage, state).wait().ok();
+    // The log of one process does not name it.
+    let text = fs::read_to_string(&log).expect("strace's log");
+    fs::write(&log, text.lines().map(|line| format!("1 {line}\n")).collect::<String>())
+        .expect("strace's log");
+    read(&log)
+}
+
+/// Runs a hook, of which a call of its own meets `fault`, and follows nobody else.
+pub fn hit_own(host: &Host, stage: &str, state: &str, call: &Call, fault: Fault) -> Hit {
+    let log = new_log(host);
+    let rule = options(call, call.nth, fault);
+    let output = start(host, &rule.each_ref().map(String::as_str), &log, stage, state).wait();
+    Hit { code: output.code, stderr: output.stderr, reached: was_hit(&log) }
+}
+
 /// The calls in a log of `strace -f` of a hook, in the order in which they are entered. Without execve, which
 /// comes before the program, and so is not its own.
 pub fn read(log: &Path) -> Vec<Call> {

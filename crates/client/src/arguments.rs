@@ -20,8 +20,6 @@ use vgpu_remoting::descriptor::{Ints, MAX_DIMS};
 use vgpu_remoting::reuse::Thread;
 use vgpu_remoting::session::{Parameter, Session};
 
-use crate::device::Error;
-
 /// What is known of a call while its arguments are taken.
 pub struct Call {
     version: Version,
@@ -237,20 +235,4 @@ impl Outcome for Performances {
 #[inline]
 pub fn all_there(pointers: &[bool]) -> Result {
     if pointers.iter().all(|there| *there) { Ok(()) } else { Err(Status::BadParam) }
-}
-
-/// Writes a result of the driver's or the runtime's to where the program wants it.
-///
-/// # Errors
-/// `INVALID_VALUE` where this is NULL.
-///
-/// # Safety
-/// It is NULL, or the program's own, of the result's type.
-pub unsafe fn give<T>(to: *mut T, result: T) -> std::result::Result<(), Error> {
-    if to.is_null() {
-        return Err(Error::INVALID_VALUE);
-    }
-    // SAFETY: as the caller says.
-    unsafe { to.write_unaligned(result) };
-    Ok(())
 }

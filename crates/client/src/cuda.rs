@@ -1,19 +1,16 @@
 //! The driver's C functions. Here what all of them have: that the driver works, and that a context is current; and those
 //! that want neither.
-//!
-//! A function has several names where what they differ in is nothing here: the default stream that is meant by NULL
-//! (`_ptsz`, `_ptds`), or the version, where only what it does has changed.
 #![allow(unsafe_code, reason = "C functions' names")]
 
-mod context;
+pub mod context;
 mod copy;
-mod device;
-mod entry;
+pub mod device;
+pub mod entry;
 mod event;
 mod memory;
 mod names;
 mod pointer;
-mod pool;
+pub mod pool;
 mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
@@ -41,12 +38,12 @@ fn alone(call: impl FnOnce() -> Result) -> c_int {
 }
 
 /// What C is told of a call that may be made before `cuInit`.
-fn answer(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn answer(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     alone(|| process::call(|session, _| call(session)))
 }
 
 /// What C is told of a call that wants the driver to work.
-fn initialised(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn initialised(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     answer(|session| {
         crate::device::initialised()?;
         call(session)
@@ -54,26 +51,17 @@ fn initialised(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
 }
 
 /// What C is told of a call that wants a current context.
-fn current(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn current(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     initialised(|session| {
         contexts::current()?;
         call(session)
     })
 }
 
-/// C functions, by all of their names.
+/// C functions of the driver.
 macro_rules! functions {
-    ($($enter:ident [$($name:ident)+] $arguments:tt = $call:expr;)*) => {
-        $($(functions! { @ $enter $name $arguments $call })+)*
-    };
-    (@ $enter:ident $name:ident ($($argument:ident: $type:ty),* $(,)?) $call:expr) => {
-        const _: () = {
-            // SAFETY: the name is this function's alone.
-            #[unsafe(export_name = concat!("vgpu_cuda_1_", stringify!($name)))]
-            extern "C" fn function($($argument: $type),*) -> std::ffi::c_int {
-                $enter($call)
-            }
-        };
+    ($($functions:tt)*) => {
+        $crate::functions::functions! { "vgpu_cuda_1_" $($functions)* }
     };
 }
 use functions;

@@ -3,24 +3,27 @@
 //! served, and the error is there for whoever asks for the last one. A description of an error is its name.
 #![allow(unsafe_code, non_snake_case, reason = "C functions")]
 
+mod context;
+mod copy;
 mod device;
+mod event;
 mod memory;
 mod names;
+mod pool;
+mod properties;
 mod stream;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::session::Session;
 
-use crate::arguments::give;
-use crate::device::{Error, context};
+use crate::device::{Error, context as contexts};
+use crate::pointers::Out;
 use crate::{cuda, name_of, process};
 
-/// `cudaErrorInvalidValue`
-const INVALID_VALUE: c_int = 1;
+type Result<T = ()> = std::result::Result<T, Error>;
 
 /// `cudaErrorMissingConfiguration`
 const MISSING_CONFIGURATION: c_int = 52;
@@ -30,21 +33,32 @@ thread_local! {
     static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
 }
 
-const INVALID: Error = Error::INVALID_VALUE;
+/// What C is told of a call that wants no worker, and is the same in a child.
+fn alone(call: impl FnOnce() -> Result) -> c_int {
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or(Err(Error::UNKNOWN));
+    result.map_or_else(|Error(error)| failed(error), |()| 0)
+}
 
-/// What C is told of a call, for which there is a context.
-fn answer(call: impl FnOnce(&Session<'static>) -> Result<(), Error>) -> c_int {
+/// What C is told of a call for which there need be no context.
+fn ask(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+    alone(|| process::call(|session, _| call(session)))
+}
+
+/// What C is told of a call for which there is a context.
+fn answer(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
     ask(|session| {
-        context::enter(session)?;
+        contexts::enter(session)?;
         call(session)
     })
 }
 
-/// What C is told of a call that wants none.
-fn ask(call: impl FnOnce(&Session<'static>) -> Result<(), Error>) -> c_int {
-    let result = catch_unwind(AssertUnwindSafe(|| process::call(|session, _| call(session))));
-    result.unwrap_or(Err(Status::InternalError.into())).map_or_else(|Error(error)| failed(error), |()| 0)
+/// C functions of the runtime.
+macro_rules! functions {
+    ($($functions:tt)*) => {
+        $crate::functions::functions! { "vgpu_cudart_12_" $($functions)* }
+    };
 }
+use functions;
 
 /// Remembers a call's status for whoever asks for the last error.
 pub fn failed(status: c_int) -> c_int {
@@ -78,20 +92,8 @@ extern "C" fn vgpu_cudart_12_cudaPeekAtLastError() -> c_int {
     LAST.try_with(Cell::get).unwrap_or_default()
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vgpu_cudart_12_cudaRuntimeGetVersion(version: *mut c_int) -> c_int {
-    if version.is_null() {
-        return failed(INVALID_VALUE);
-    }
-    // SAFETY: it is not NULL, so the program's own, of an `int`'s size.
-    unsafe { version.write_unaligned(cuda::VERSION) };
-    0
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vgpu_cudart_12_cudaDriverGetVersion(version: *mut c_int) -> c_int {
-    // SAFETY: as the caller says.
-    unsafe { vgpu_cudart_12_cudaRuntimeGetVersion(version) }
+functions! {
+    alone [cudaRuntimeGetVersion cudaDriverGetVersion] (version: Out<c_int>) = || version.give(cuda::VERSION);
 }
 
 /// `cudaChannelFormatDesc`: bits of each component, and what they are.

@@ -6,6 +6,8 @@ pub mod attributes;
 pub mod context;
 pub mod copy;
 pub mod event;
+pub mod function;
+pub mod host;
 pub mod memory;
 pub mod pool;
 pub mod stream;
@@ -31,6 +33,7 @@ impl Error {
     /// Of a stream, an event, or whatever else has one.
     pub const INVALID_HANDLE: Self = Self(400);
     pub const NOT_FOUND: Self = Self(500);
+    pub const NOT_READY: Self = Self(600);
     pub const CONTEXT_IS_DESTROYED: Self = Self(709);
     pub const LAUNCH_FAILED: Self = Self(719);
     pub const NOT_SUPPORTED: Self = Self(801);

@@ -12,6 +12,7 @@ mod cuda;
 mod cudart;
 mod cudnn;
 mod device;
+mod functions;
 mod handles;
 mod pointers;
 mod process;

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::env;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vgpu_remoting::channel::{Channel, Client};
+use vgpu_remoting::channel::{Channel, Client, reach};
 use vgpu_remoting::counters::Counts;
 use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::reuse::{Reuse, Thread};
@@ -35,7 +36,7 @@ thread_local! {
 /// that it does not have, and its worker is its parent's. So nothing of it is touched.
 #[inline]
 pub fn call<E: From<Status>>(
-    call: impl FnOnce(&Session<'static>, &mut Thread) -> Result<(), E>,
+    call: impl FnOnce(&'static Session<'static>, &mut Thread) -> Result<(), E>,
 ) -> Result<(), E> {
     if is_forked() {
         return Err(Status::NotInitialized.into());
@@ -86,7 +87,7 @@ fn begin() -> Session<'static> {
 /// To the container's worker. Without one, descriptors are as they are, and what would be sent fails.
 fn channel() -> Channel {
     let socket = env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into());
-    UnixStream::connect(&socket).and_then(Channel::connect).unwrap_or_else(|error| {
+    reach(Path::new(&socket)).and_then(Channel::connect).unwrap_or_else(|error| {
         log(&format!("no worker at {socket:?}: {error}; nothing can be computed"));
         nobodys().expect("memory for contents")
     })

@@ -258,9 +258,8 @@ pub fn all() -> impl Iterator<Item = &'static Signature> {
     cudnn::table::SIGNATURES.iter().chain(cublas::table::SIGNATURES)
 }
 
-/// A number for the rows and their order, by which client and worker know that they are of the same build.
-#[must_use]
-pub fn fingerprint() -> u64 {
-    let bytes = all().flat_map(|signature| signature.name.bytes().chain([0]));
-    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
-}
+/// By which client and worker know that they are of the same build: what the build script made of the source.
+pub const FINGERPRINT: u64 = match u64::from_str_radix(env!("VGPU_REMOTING_FINGERPRINT"), 16) {
+    Ok(number) => number,
+    Err(_) => panic!("the build script writes a number"),
+};

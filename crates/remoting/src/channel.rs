@@ -7,33 +7,41 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg,
+    socket_with,
 };
-use rustix::process::{PidfdFlags, Resource, getrlimit, pidfd_open};
+use rustix::process::{Resource, getrlimit};
 
 use crate::api;
 use crate::contents;
 use crate::counters::{self, Counter};
 use crate::cublas::backend::Blas;
 use crate::cudnn::backend::Backend;
+use crate::deferred::{Deferred, Function, Progress, Waiting};
 use crate::reply::{self, Free};
 use crate::ring::{self, Gone, Reader, Writer};
 use crate::staging;
 use crate::status;
 use crate::sync::{Region, Spin};
-use crate::sys::{Reserved, Shared};
+use crate::sys::{self, Reserved, Shared};
 use crate::wire::{Head, Malformed, Words};
 use crate::worker::{Device, Worker};
 
 /// How long a client may take to say who it is. It does so as soon as it is connected.
 const HELLO: Duration = Duration::from_secs(5);
+
+/// How long a worker may take to answer it; that is when the host has much else to do.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a worker goes on doing a client's records before it looks whether that is there.
 const LOOK: Duration = Duration::from_millis(250);
@@ -47,10 +55,8 @@ const ANSWERS: usize = RING;
 const COUNTERS: usize = ANSWERS + reply::WORDS;
 const TABLE: usize = COUNTERS + counters::WORDS;
 const STAGING: usize = TABLE + CONTENTS;
-const ALL: usize = STAGING + staging::WORDS;
-
 /// Where host-allocated memory begins, after all that both sides have mapped: of whole pages, on each architecture.
-const HOST: u64 = (ALL * size_of::<u64>()).next_multiple_of(1 << 16) as u64;
+const HOST: u64 = (Channel::WORDS * size_of::<u64>()).next_multiple_of(1 << 16) as u64;
 
 /// Where it ends, in a process that may write files of that size.
 const HOST_END: u64 = HOST + (1 << 36);
@@ -70,21 +76,62 @@ pub struct Channel {
     _reserved: Option<Reserved>,
 }
 
+/// Connects to where a worker listens, for [`Channel::connect`].
+///
+/// # Errors
+/// Of the system; `TimedOut` where more wait to be let in than there is room for, and none is.
+pub fn reach(path: &Path) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    let (address, end) = (SocketAddrUnix::new(path)?, Instant::now() + PATIENCE);
+    loop {
+        match connect(&socket, &address) {
+            // A program's timer may interrupt it again and again.
+            Err(Errno::INTR) if Instant::now() < end => {}
+            Err(Errno::INTR | Errno::AGAIN) => return Err(late()),
+            connected => return connected.map(|()| socket.into()).map_err(Into::into),
+        }
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("it does not answer within {} seconds", PATIENCE.as_secs()))
+}
+
+/// Waits until there is something to be read, or the end.
+fn wait_for_answer(socket: &UnixStream) -> io::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(late()),
+            Err(Errno::INTR) => {}
+            polled => return polled.map(|_| ()).map_err(Into::into),
+        }
+    }
+}
+
 impl Channel {
+    /// How much memory is shared.
+    pub const WORDS: usize = STAGING + staging::WORDS;
+
     /// The client's side.
     ///
     /// # Errors
     /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
-    /// worker refuses.
+    /// worker refuses, `TimedOut` where it does not answer.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
         let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-        let memory = Shared::new(ALL, HOST_END.min(most))?;
-        let hello = api::fingerprint().to_le_bytes();
+        let memory = Shared::new(Self::WORDS, HOST_END.min(most))?;
+        let hello = api::FINGERPRINT.to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fds = [memory.as_fd()];
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(&hello)], &mut ancillary, SendFlags::NOSIGNAL))?;
+        wait_for_answer(&socket)?;
+        // Which comes at once.
         let mut ready = [0; 16];
         io::Read::read_exact(&mut &socket, &mut ready)?;
         let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
@@ -108,10 +155,11 @@ impl Channel {
     /// As [`Channel::accept`], once the client has said that it is one. It waits for its [`Channel::welcome`].
     ///
     /// # Errors
-    /// Of the system; `InvalidData` where what the client has handed over is not what was agreed upon.
+    /// Of the system, and those of [`sys::peer`]; `InvalidData` where what the client has handed over is not what was
+    /// agreed upon.
     pub fn with(socket: UnixStream, memory: OwnedFd, device: Range<u64>) -> io::Result<Self> {
-        let memory = Shared::open(memory, ALL)?;
-        let peer = pidfd_open(sockopt::socket_peercred(&socket)?.pid, PidfdFlags::empty())?;
+        let memory = Shared::open(memory, Self::WORDS)?;
+        let peer = sys::peer(&socket)?;
         Ok(Self { memory, peer, socket: Some(socket), device, _reserved: None })
     }
 
@@ -189,6 +237,8 @@ pub enum Hello {
     Client(OwnedFd),
     /// One who asks how the worker and its clients are ([`crate::status`]).
     Status,
+    /// One who wants the worker to end, since its lease has ended. A container can only end its own.
+    End,
 }
 
 /// What a peer says when it has connected.
@@ -211,10 +261,11 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
         return Err(ErrorKind::UnexpectedEof.into());
     }
     match fd {
-        Some(memory) if received.bytes == 8 && hello == api::fingerprint().to_le_bytes() => {
+        Some(memory) if received.bytes == 8 && hello == api::FINGERPRINT.to_le_bytes() => {
             Ok(Hello::Client(memory))
         }
         None if received.bytes == 8 && hello == status::HELLO => Ok(Hello::Status),
+        None if received.bytes == 8 && hello == status::END => Ok(Hello::End),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none")),
     }
 }
@@ -226,6 +277,8 @@ pub struct Client<'a> {
     sending: Mutex<Sending<'a>>,
     /// A place for an answer has become free.
     freed: Condvar,
+    /// A function of the program's has its turn, or is done.
+    turned: Condvar,
     spin: Spin,
     /// The worker was found gone; it stays so.
     gone: AtomicBool,
@@ -236,6 +289,7 @@ struct Sending<'a> {
     ring: Writer<'a>,
     free: Free,
     records: u64,
+    deferred: Deferred,
 }
 
 /// What a client has sent.
@@ -251,11 +305,17 @@ impl<'a> Client<'a> {
     /// There is to be one of a channel.
     #[must_use]
     pub fn new(channel: &'a Channel) -> Self {
-        let sending = Sending { ring: Writer::new(channel.ring()), free: Free::default(), records: 0 };
+        let sending = Sending {
+            ring: Writer::new(channel.ring()),
+            free: Free::default(),
+            records: 0,
+            deferred: Deferred::default(),
+        };
         Self {
             channel,
             sending: Mutex::new(sending),
             freed: Condvar::new(),
+            turned: Condvar::new(),
             spin: Spin::default(),
             gone: AtomicBool::new(false),
         }
@@ -272,7 +332,7 @@ impl<'a> Client<'a> {
     /// Sends a call and waits for its answer.
     ///
     /// # Errors
-    /// As [`Client::send`]; within a second of the worker's death.
+    /// As [`Client::send`]; within a second of the worker's death. In a function that was deferred, which others wait for.
     pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Gone> {
         self.call_if(|| true, function, arguments).unwrap_or(Err(Gone))
     }
@@ -300,6 +360,10 @@ impl<'a> Client<'a> {
             self.give(&mut sending, place);
             return None;
         }
+        if sending.deferred.runs_here() {
+            self.give(&mut sending, place);
+            return Some(Err(Gone));
+        }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
         self.flush(&mut sending);
         drop(sending);
@@ -314,11 +378,85 @@ impl<'a> Client<'a> {
     /// As [`Client::call`].
     pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Gone> {
         let (mut sending, place) = self.lock_with_place();
+        while sending.deferred.holds() {
+            if sending.deferred.runs_here() {
+                self.give(&mut sending, place);
+                return Err(Gone);
+            }
+            sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
+        }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, &Words::new());
         self.flush(&mut sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut sending, place);
         answer.map(|_| then())
+    }
+
+    /// Has a function run once all that was sent before is done, and what is sent from now on only after it. It may send,
+    /// but not wait. The flag tells that nobody runs such: then [`Client::run`] is to be called, on a thread of its own.
+    #[must_use]
+    pub fn defer(&self, function: Function) -> bool {
+        // Its place is taken now, since later all may be taken by those who wait for it.
+        let (mut sending, place) = self.lock_with_place();
+        let first = !sending.deferred.holds();
+        sending.deferred.ask(function, place);
+        first
+    }
+
+    /// Runs functions, and sends what waits for them, until there are no more. They are told the answer to a record of
+    /// this number.
+    pub fn run(&self, number: u16) {
+        let mut sending = self.lock();
+        while let Some(next) = sending.deferred.take() {
+            match next {
+                // Whoever waits for its answer finds out that the worker is gone.
+                Waiting::Record(record) => drop(self.put_now(&mut sending, &record)),
+                Waiting::Function(function, place) => {
+                    let head = Head { function: number, place: Some(place) };
+                    let sent = self.put_now(&mut sending, &[head.word()].into_iter().collect());
+                    self.flush(&mut sending);
+                    drop(sending);
+                    let answer = sent.and_then(|()| self.wait(place));
+                    drop(self.turn(|sending| {
+                        self.give(sending, place);
+                        sending.deferred.begin();
+                    }));
+                    function(answer);
+                    sending = self.turn(|sending| sending.deferred.end());
+                }
+            }
+        }
+        self.flush(&mut sending);
+    }
+
+    fn turn(&self, change: impl FnOnce(&mut Sending<'a>)) -> MutexGuard<'_, Sending<'a>> {
+        let mut sending = self.lock();
+        change(&mut sending);
+        self.turned.notify_all();
+        sending
+    }
+
+    /// This moment, for [`Client::progress`].
+    pub fn moment(&self) -> u64 {
+        self.lock().deferred.moment()
+    }
+
+    /// How it is with what was sent before a moment.
+    pub fn progress(&self, moment: u64) -> Progress {
+        self.lock().deferred.progress(moment)
+    }
+
+    /// Waits while a later function is to tell that what was sent before a moment is done. The flag tells that it is.
+    pub fn reach(&self, moment: u64) -> bool {
+        let mut sending = self.lock();
+        loop {
+            match sending.deferred.progress(moment) {
+                Progress::Done => return true,
+                Progress::Pending | Progress::Unknown if sending.deferred.moment() > moment => {}
+                _ => return false,
+            }
+            sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     fn lock_with_place(&self) -> (MutexGuard<'_, Sending<'a>>, u8) {
@@ -362,7 +500,15 @@ impl<'a> Client<'a> {
         let mut record = Words::new();
         record.push(head.word());
         record.extend(arguments.iter().copied());
-        let sent = sending.ring.send(&record, || self.channel.there());
+        if sending.deferred.holds() {
+            sending.deferred.hold(record);
+            return Ok(());
+        }
+        self.put_now(sending, &record)
+    }
+
+    fn put_now(&self, sending: &mut Sending<'_>, record: &Words) -> Result<(), Gone> {
+        let sent = sending.ring.send(record, || self.channel.there());
         self.gone.fetch_or(sent.is_err(), Ordering::Relaxed);
         sending.records += u64::from(sent.is_ok());
         self.count(sending);

@@ -26,9 +26,13 @@ pub mod counters;
 pub mod cpu;
 pub mod cublas;
 pub mod cudnn;
+#[cfg(not(loom))]
+pub mod deferred;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(test)]
+mod fingerprint;
 #[cfg(not(loom))]
 pub mod host;
 pub mod iteration;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::channel::{Channel, Hello, hello, serve};
 use crate::counters::Totals;
@@ -223,6 +224,7 @@ impl Server {
         match hello(&socket) {
             Ok(Hello::Client(memory)) => self.serve(Channel::with(socket, memory, self.device.clone())?),
             Ok(Hello::Status) => self.answer(&socket),
+            Ok(Hello::End) => Ok(kill_process(getpid(), Signal::TERM)?),
             Err(gone) if gone.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(error),
         }

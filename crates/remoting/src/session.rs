@@ -265,6 +265,18 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Has a function of the program's run once all that was sent before is done, with the error that is kept, if any;
+    /// what is sent from now on is done after it. The flag is that of [`Client::defer`], for [`Session::run`].
+    #[must_use]
+    pub fn defer(&self, function: impl FnOnce(cudnn::Result) + Send + 'static) -> bool {
+        self.client.defer(Box::new(|called| function(answer(called))))
+    }
+
+    /// Runs such functions until there are no more.
+    pub fn run(&self) {
+        self.client.run(SYNCHRONISE);
+    }
+
     /// Waits until all that was sent is done.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! All `unsafe` of this crate: memory that processes share, sleeping on a word of it, addresses that are kept free, memory
-//! that is given back in parts, and descriptors that a process was started with.
+//! that is given back in parts, descriptors that a process was started with, and who is at a socket's other end.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::futex;
 
 /// Shared memory of whole words, mapped; unmapped when dropped. The file that it is of may have more, of which a peer
@@ -263,6 +264,40 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC)?;
     // SAFETY: it is open; that nobody else owns it is the caller's promise, as documented.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The pidfd of the process that connected a Unix socket. The kernel knows it from then on, so that another one with its
+/// number is not taken for it; before Linux 6.5 only the number is known.
+///
+/// # Errors
+/// Of the system; `PermissionDenied` for a process that has no number here, so that it could not be seen to die.
+pub fn peer(socket: impl AsFd) -> io::Result<OwnedFd> {
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let nobody = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let peer = socket_option(socket.as_fd(), libc::SO_PEERCRED, nobody)?;
+    let number = Pid::from_raw(peer.pid).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::PermissionDenied, "a process that is not to be seen from here")
+    })?;
+    match socket_option(socket.as_fd(), SO_PEERPIDFD, -1) {
+        // SAFETY: the kernel has just made it for us.
+        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+            Ok(pidfd_open(number, PidfdFlags::empty())?)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An option of a socket, which is numbers, and `value` before it is known.
+fn socket_option<T: Copy>(socket: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> io::Result<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let (at, len) = ((&raw mut value).cast(), &raw mut len);
+    // SAFETY: the kernel writes as many bytes as there are of `value` at most, and any are one.
+    if unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, at, len) } == 0 {
+        Ok(value)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Sleeps while the low half of `word` is `expected`, until somebody wakes it, or for so long. It may also wake for

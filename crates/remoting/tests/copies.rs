@@ -163,6 +163,12 @@ fn rows_come_back_from_the_device_as_they_went_and_nothing_else_is_changed() {
     assert_eq!(session.copy_rows_in(rows(address, 3), two(), 4), Err(Status::BadParam));
     assert_eq!(session.copy_rows_in(rows(address, 4 * MIB), two(), 4), Err(Status::ExecutionFailed));
     assert_eq!(session.copy_rows_in(rows(address, u64::MAX), two(), 4), Err(Status::ExecutionFailed));
+    let long = bytes(MIB);
+    let long = [&long[..]; 2].into_iter();
+    assert_eq!(
+        session.copy_rows_in(rows(address, u64::MAX - (1 << 44)), long, MIB),
+        Err(Status::ExecutionFailed)
+    );
     assert_eq!(session.copy_rows_in(rows(0, 0), two(), 0), Ok(()));
 }
 
@@ -264,6 +270,7 @@ fn host_allocated_memory_is_known_by_each_of_its_bytes() {
         (rows(a, 0), 11, 1),
         (rows(a + 10, 0), 1, 1),
         (rows(a, 5), 6, 2),
+        (rows(a, 6), 5, 2),
         (rows(a, 0), 0, 1),
         (rows(a, u64::MAX), 1, 3),
         (rows(b + 99_999, 0), 2, 1),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use vgpu_remoting::counters::{NAMES, put_unserved};
 use vgpu_remoting::server::MAX_CLIENTS;
 use vgpu_remoting::session::Mode;
-use vgpu_remoting::status::HELLO;
+use vgpu_remoting::status::{END, HELLO};
 use vgpu_remoting::sync::Ordering;
 
 /// All that it says, once it has ended.
@@ -186,4 +186,16 @@ fn peers_that_are_silent_hold_nobody_up() {
     deaf.write_all(&HELLO).unwrap();
     assert_eq!(status(&program.socket)["processes"], json!({ "live": 0, "ever": 0 }));
     drop((silent, deaf));
+}
+
+/// Its lease has ended.
+#[test]
+fn a_worker_that_is_told_to_end_does() {
+    let mut program = Program::start(1 << 20);
+    let mut stream = UnixStream::connect(&program.socket).unwrap();
+    stream.write_all(&END[..7]).unwrap();
+    drop(stream);
+    assert_eq!(status(&program.socket)["processes"]["ever"], 0, "what is cut is not understood");
+    UnixStream::connect(&program.socket).unwrap().write_all(&END).unwrap();
+    assert!(program.child.wait().unwrap().success());
 }

@@ -15,12 +15,18 @@ fn create(context: Out<u64>, flags: c_uint, device: c_int) -> Result {
 }
 
 /// What is set on the current one.
-fn set() -> Result<Context> {
+///
+/// # Errors
+/// Where there is none.
+pub fn set() -> Result<Context> {
     contexts::get(contexts::current()?)
 }
 
 /// Changes what is set on the current one.
-fn change(change: impl FnOnce(&mut Context)) -> Result {
+///
+/// # Errors
+/// As [`set`].
+pub fn change(change: impl FnOnce(&mut Context)) -> Result {
     let context = contexts::current()?;
     let mut set = contexts::get(context)?;
     change(&mut set);
@@ -31,7 +37,7 @@ fn change(change: impl FnOnce(&mut Context)) -> Result {
 ///
 /// # Errors
 /// `UNSUPPORTED_LIMIT` where it is not.
-fn limit(limit: c_int) -> Result<usize> {
+pub fn limit(limit: c_int) -> Result<usize> {
     usize::try_from(limit).ok().filter(|limit| *limit < LIMITS).ok_or(Error::UNSUPPORTED_LIMIT)
 }
 

@@ -36,14 +36,20 @@ impl Side {
     }
 }
 
-fn bytes(session: &Session<'_>, to: (Side, Address), from: (Side, Address), bytes: usize) -> Result {
+fn bytes(
+    session: &Session<'_>,
+    to: (Side, Address),
+    from: (Side, Address),
+    bytes: usize,
+    wait: bool,
+) -> Result {
     if bytes == 0 {
         return Ok(());
     }
     let [to, from] =
         [to, from].map(|(side, address)| side.check(session, address).map(|()| row(address.number())));
-    // SAFETY: an address is the device's, or the program's own, of so many bytes.
-    unsafe { copy(session, to?, from?, bytes as u64, 1) }
+    // SAFETY: an address is the device's, or the program's own, of so many bytes; the program leaves them as they are.
+    unsafe { copy(session, to?, from?, bytes as u64, 1, wait) }
 }
 
 /// One side of a `CUDA_MEMCPY2D`.
@@ -95,14 +101,14 @@ struct Copy2d {
     height: usize,
 }
 
-fn plane(session: &Session<'_>, what: In<Copy2d>) -> Result {
+fn plane(session: &Session<'_>, what: In<Copy2d>, wait: bool) -> Result {
     let Copy2d { from, to, width, height } = what.get()?;
     if width == 0 || height == 0 {
         return Ok(());
     }
     let [to, from] = [to.rows(session, width)?, from.rows(session, width)?];
-    // SAFETY: an address is the device's, or the program's own, of so many such rows.
-    unsafe { copy(session, to, from, width as u64, height as u64) }
+    // SAFETY: an address is the device's, or the program's own, of so many such rows; the program leaves them as they are.
+    unsafe { copy(session, to, from, width as u64, height as u64, wait) }
 }
 
 /// Are there these two contexts? They are of one device, and addresses are the same in both.
@@ -113,51 +119,51 @@ fn contexts(contexts: [u64; 2]) -> Result {
 use Side::{Device, Either, Host};
 
 functions! {
-    current [cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Device, to), (Host, from), count);
-    current [cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Host, to), (Device, from), count);
-    current [cuMemcpyDtoD_v2 cuMemcpyDtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Device, to), (Device, from), count);
-    current [cuMemcpy cuMemcpy_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Either, to), (Either, from), count);
+    current [cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Device, to), (Host, from), count, true);
+    current [cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Host, to), (Device, from), count, true);
+    current [cuMemcpyDtoD_v2 cuMemcpyDtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Device, to), (Device, from), count, true);
+    current [cuMemcpy cuMemcpy_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Either, to), (Either, from), count, true);
     current [cuMemcpyPeer cuMemcpyPeer_ptds] (
         to: Address, to_context: u64, from: Address, from_context: u64, count: usize
     ) = |session| {
         contexts([to_context, from_context])?;
-        bytes(session, (Device, to), (Device, from), count)
+        bytes(session, (Device, to), (Device, from), count, true)
     };
     current [cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2_ptsz] (
         to: Address, from: Address, count: usize, stream: u64
     ) = |session| {
         stream::known(stream)?;
-        bytes(session, (Device, to), (Host, from), count)
+        bytes(session, (Device, to), (Host, from), count, false)
     };
     current [cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2_ptsz] (
         to: Address, from: Address, count: usize, stream: u64
     ) = |session| {
         stream::known(stream)?;
-        bytes(session, (Host, to), (Device, from), count)
+        bytes(session, (Host, to), (Device, from), count, false)
     };
     current [cuMemcpyDtoDAsync_v2 cuMemcpyDtoDAsync_v2_ptsz] (
         to: Address, from: Address, count: usize, stream: u64
     ) = |session| {
         stream::known(stream)?;
-        bytes(session, (Device, to), (Device, from), count)
+        bytes(session, (Device, to), (Device, from), count, false)
     };
     current [cuMemcpyAsync cuMemcpyAsync_ptsz] (to: Address, from: Address, count: usize, stream: u64) = |session| {
         stream::known(stream)?;
-        bytes(session, (Either, to), (Either, from), count)
+        bytes(session, (Either, to), (Either, from), count, false)
     };
     current [cuMemcpyPeerAsync cuMemcpyPeerAsync_ptsz] (
         to: Address, to_context: u64, from: Address, from_context: u64, count: usize, stream: u64
     ) = |session| {
         stream::known(stream)?;
         contexts([to_context, from_context])?;
-        bytes(session, (Device, to), (Device, from), count)
+        bytes(session, (Device, to), (Device, from), count, false)
     };
     current [cuMemcpy2D_v2 cuMemcpy2D_v2_ptds cuMemcpy2DUnaligned_v2 cuMemcpy2DUnaligned_v2_ptds] (
         what: In<Copy2d>
-    ) = |session| plane(session, what);
+    ) = |session| plane(session, what, true);
     current [cuMemcpy2DAsync_v2 cuMemcpy2DAsync_v2_ptsz] (what: In<Copy2d>, stream: u64) = |session| {
         stream::known(stream)?;
-        plane(session, what)
+        plane(session, what, false)
     };
     current [cuMemsetD8_v2 cuMemsetD8_v2_ptds] (to: u64, value: c_uchar, count: usize) = |session| {
         fill(session, row(to), count as u64, 1, value.into(), 1)

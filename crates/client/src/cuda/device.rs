@@ -24,7 +24,7 @@ fn hexadecimal(text: &str) -> Result<u32> {
 ///
 /// # Errors
 /// `INVALID_VALUE` where it is none.
-fn is_ours(address: &CStr) -> Result<bool> {
+pub fn is_ours(address: &CStr) -> Result<bool> {
     let address = address.to_str().map_err(|_| Error::INVALID_VALUE)?;
     let (buses, device) = address.rsplit_once(':').ok_or(Error::INVALID_VALUE)?;
     let mut all = 0;

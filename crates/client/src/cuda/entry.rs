@@ -11,11 +11,11 @@ use crate::pointers::{In, Out};
 use crate::sys;
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
-const PER_THREAD: u64 = 2;
+pub const PER_THREAD: u64 = 2;
 
 /// `CUdriverProcAddressQueryResult`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+pub enum Found {
     Success = 0,
     NoSuch = 1,
     NotThen = 2,
@@ -120,7 +120,10 @@ fn find<T>(
 }
 
 /// Writes an address, and the status of the search.
-fn entry(name: In<c_char>, to: Out<*mut c_void>, version: c_int, flags: u64) -> Result<Found> {
+///
+/// # Errors
+/// `INVALID_VALUE` where there is no name or no place for it, or flags are none.
+pub fn entry(name: In<c_char>, to: Out<*mut c_void>, version: c_int, flags: u64) -> Result<Found> {
     let name = name.text()?.to_string_lossy();
     if flags > PER_THREAD {
         return Err(Error::INVALID_VALUE);

@@ -20,8 +20,7 @@ functions! {
         if flags > 1 { Err(Error::INVALID_VALUE) } else { events::record(session, event, stream) }
     };
     current [cuEventSynchronize] (event: u64) = |session| events::synchronise(session, event);
-    // What is done cannot be told from what is not without waiting.
-    current [cuEventQuery] (event: u64) = |session| events::synchronise(session, event);
+    current [cuEventQuery] (event: u64) = |session| events::query(session, event);
     current [cuEventElapsedTime] (milliseconds: Out<f32>, from: u64, to: u64) = |session| {
         milliseconds.fill(|| events::elapsed(session, from, to))
     };

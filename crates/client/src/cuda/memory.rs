@@ -1,4 +1,4 @@
-//! The driver's device memory, which is the runtime's too.
+//! The driver's memory, of the device and of the host, which is the runtime's too.
 #![allow(unsafe_code, reason = "C functions' names")]
 
 use std::ffi::{c_uint, c_void};
@@ -7,7 +7,7 @@ use std::num::NonZero;
 use vgpu_remoting::session::Session;
 
 use super::{Result, current, functions};
-use crate::device::{Error, memory, pool, stream};
+use crate::device::{Error, host, memory, pool, stream};
 use crate::pointers::{In, Out};
 
 /// What rows of `cuMemAllocPitch` begin at a multiple of, in bytes.
@@ -59,6 +59,18 @@ functions! {
         base.tell(found.address);
         size.tell(found.bytes as usize);
         Ok(())
+    };
+    current [cuMemHostAlloc] (address: Out<u64>, bytes: usize, flags: c_uint) = |session| {
+        address.fill(|| host::allocate(session, bytes as u64, flags))
+    };
+    current [cuMemAllocHost_v2] (address: Out<u64>, bytes: usize) = |session| {
+        address.fill(|| host::allocate(session, bytes as u64, 0))
+    };
+    current [cuMemFreeHost] (address: u64) = |session| {
+        if address == 0 { Ok(()) } else { host::free(session, address) }
+    };
+    current [cuMemHostGetFlags] (flags: Out<c_uint>, address: u64) = |session| {
+        flags.give(session.host_allocation(address).ok_or(Error::INVALID_VALUE)?.flags)
     };
     // No memory of the program's is the device's too.
     current [cuMemHostGetDevicePointer_v2] (_address: Out<u64>, _of: In<c_void>, _flags: c_uint) = |_| {

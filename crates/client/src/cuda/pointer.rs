@@ -3,84 +3,117 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use vgpu_remoting::pinned::Known;
+use vgpu_remoting::session::Session;
+
 use super::{Result, functions, initialised};
-use crate::device::Error;
 use crate::device::memory::{self, Allocation};
+use crate::device::{Error, host};
 use crate::pointers::{In, Out};
 
 /// A `CUpointer_attribute`, as wide as it is in C.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attribute {
     Wide(u64),
     Narrow(u32),
 }
 
+use Attribute::{Narrow, Wide};
+
 impl Attribute {
     fn give(self, to: Out<c_void>) -> Result {
         match self {
-            Self::Wide(value) => to.of().give(value),
-            Self::Narrow(value) => to.of().give(value),
+            Wide(value) => to.of().give(value),
+            Narrow(value) => to.of().give(value),
         }
     }
 }
 
-const HOST_POINTER: c_int = 4;
-const TOKENS: c_int = 5;
+/// What an address is in.
+#[derive(Clone, Copy)]
+enum Memory {
+    Device(Allocation),
+    Host(Known),
+}
 
-/// An attribute of an address that is in an allocation.
-fn attribute(number: c_int, address: u64, of: Allocation) -> Result<Attribute> {
-    /// `CU_MEMORYTYPE_DEVICE`
-    const DEVICE: u32 = 2;
-    /// Read and write.
-    const ACCESS: u32 = 3;
-    Ok(match number {
-        1 => Attribute::Wide(of.context),
-        2 => Attribute::Narrow(DEVICE),
-        3 => Attribute::Wide(address),
-        HOST_POINTER => return Err(Error::INVALID_VALUE),
-        TOKENS => return Err(Error::NOT_SUPPORTED),
-        7 => Attribute::Wide(of.id),
+impl Memory {
+    fn at(session: &Session<'_>, address: u64) -> Option<Self> {
+        let host = || session.host_allocation(address).map(Self::Host);
+        memory::at(address).map(Self::Device).or_else(host)
+    }
+}
+
+/// `CUmemorytype`
+const HOST: u32 = 1;
+const DEVICE: u32 = 2;
+
+/// That it may be read and written.
+const ACCESS: u32 = 3;
+
+/// An attribute of an address.
+///
+/// # Errors
+/// `INVALID_VALUE` where there is no such, `NOT_SUPPORTED` for what others on the bus would know it by.
+fn attribute(number: c_int, address: u64, of: Memory) -> Result<Attribute> {
+    let device = matches!(of, Memory::Device(_));
+    let (start, bytes) = match of {
+        Memory::Device(of) => (of.address, of.bytes),
+        Memory::Host(of) => (of.address, of.bytes),
+    };
+    Ok(match (number, of) {
+        (1, Memory::Device(of)) => Wide(of.context),
+        (1, Memory::Host(_)) => Wide(host::context_of(start).unwrap_or_default()),
+        (2, _) => Narrow(if device { DEVICE } else { HOST }),
+        // The device has no address of the host's memory, nor the host one of the device's.
+        (3, Memory::Device(_)) | (4, Memory::Host(_)) => Wide(address),
+        (3 | 4, _) => return Err(Error::INVALID_VALUE),
+        (5, _) => return Err(Error::NOT_SUPPORTED),
+        (7, Memory::Device(of)) => Wide(of.id),
+        (7, Memory::Host(of)) => Wide(of.address),
         // Copies that wait; managed; the device's number; whether other processes can open it; and whether others on
         // the bus can.
-        6 | 8 | 9 | 10 | 15 => Attribute::Narrow(0),
-        11 => Attribute::Wide(of.address),
-        12 => Attribute::Wide(of.bytes),
-        // It is there.
-        13 => Attribute::Narrow(1),
+        (6 | 8 | 9 | 10 | 15, _) => Narrow(0),
+        (11, _) => Wide(start),
+        (12, _) => Wide(bytes),
+        // Whether it is there.
+        (13, _) => Narrow(1),
         // What handles it can be exported by.
-        14 => Attribute::Wide(0),
-        16 => Attribute::Narrow(ACCESS),
-        17 => Attribute::Wide(of.pool),
+        (14, _) => Wide(0),
+        (16, _) => Narrow(ACCESS),
+        (17, Memory::Device(of)) => Wide(of.pool),
+        (17, Memory::Host(_)) => Wide(0),
         _ => return Err(Error::INVALID_VALUE),
     })
 }
 
 /// What an attribute of an address is that is in nothing.
+///
+/// # Errors
+/// `INVALID_VALUE` where there is no such.
 fn nothing(number: c_int) -> Result<Attribute> {
-    const DEVICE_ORDINAL: c_int = 9;
     /// `CU_DEVICE_INVALID`
     const NO_DEVICE: u32 = -2_i32 as u32;
     match number {
-        DEVICE_ORDINAL => Ok(Attribute::Narrow(NO_DEVICE)),
-        1 | 3 | HOST_POINTER | TOKENS | 7 | 11 | 12 | 14 | 17 => Ok(Attribute::Wide(0)),
-        2 | 6 | 8 | 10 | 13 | 15 | 16 => Ok(Attribute::Narrow(0)),
+        9 => Ok(Narrow(NO_DEVICE)),
+        1 | 3 | 4 | 5 | 7 | 11 | 12 | 14 | 17 => Ok(Wide(0)),
+        2 | 6 | 8 | 10 | 13 | 15 | 16 => Ok(Narrow(0)),
         _ => Err(Error::INVALID_VALUE),
     }
 }
 
 functions! {
-    initialised [cuPointerGetAttribute] (value: Out<c_void>, number: c_int, address: u64) = |_| {
-        let found = memory::at(address).ok_or(Error::INVALID_VALUE)?;
+    initialised [cuPointerGetAttribute] (value: Out<c_void>, number: c_int, address: u64) = |session| {
+        let found = Memory::at(session, address).ok_or(Error::INVALID_VALUE)?;
         attribute(number, address, found)?.give(value)
     };
     // What there is none of is 0, and so is all of an address that is in nothing.
     initialised [cuPointerGetAttributes] (
         count: c_uint, numbers: In<c_int>, values: In<Out<c_void>>, address: u64
-    ) = |_| {
+    ) = |session| {
         if count == 0 {
             return Err(Error::INVALID_VALUE);
         }
-        let found = memory::at(address);
+        let found = Memory::at(session, address);
         for i in 0..count as usize {
             let number = numbers.at(i)?;
             let known = found.and_then(|found| attribute(number, address, found).ok());

@@ -3,9 +3,20 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::{current, functions};
+use super::{code, current, functions};
+use crate::device::function::launch;
 use crate::device::{Error, event, stream as streams};
 use crate::pointers::Out;
+
+/// What a program gives with its function.
+#[repr(transparent)]
+struct Data(u64);
+
+/// `CUhostFn`
+type HostFunction = extern "C" fn(Data);
+
+/// `CUstreamCallback`
+type Callback = extern "C" fn(u64, c_int, Data);
 
 functions! {
     current [cuStreamCreate] (stream: Out<u64>, flags: c_uint) = |_| {
@@ -19,8 +30,7 @@ functions! {
     current [cuStreamSynchronize cuStreamSynchronize_ptsz] (stream: u64) = |session| {
         streams::synchronise(session, stream)
     };
-    // What is done cannot be told from what is not without waiting.
-    current [cuStreamQuery cuStreamQuery_ptsz] (stream: u64) = |session| streams::synchronise(session, stream);
+    current [cuStreamQuery cuStreamQuery_ptsz] (stream: u64) = |session| streams::query(session, stream);
     current [cuStreamWaitEvent cuStreamWaitEvent_ptsz] (stream: u64, event: u64, flags: c_uint) = |_| {
         // The one flag is for graphs.
         if flags > 1 {
@@ -39,6 +49,23 @@ functions! {
         streams::known(stream)?;
         // No handle is another's ever after.
         id.give(stream)
+    };
+    current [cuLaunchHostFunc cuLaunchHostFunc_ptsz] (
+        stream: u64, function: Option<HostFunction>, data: Data
+    ) = |session| {
+        streams::known(stream)?;
+        let function = function.ok_or(Error::INVALID_VALUE)?;
+        // It is not called once something has failed.
+        launch(session, move |result| if result.is_ok() { function(data) });
+        Ok(())
+    };
+    current [cuStreamAddCallback cuStreamAddCallback_ptsz] (
+        stream: u64, function: Option<Callback>, data: Data, flags: c_uint
+    ) = |session| {
+        streams::known(stream)?;
+        let function = function.filter(|_| flags == 0).ok_or(Error::INVALID_VALUE)?;
+        launch(session, move |result| function(stream, code(result), data));
+        Ok(())
     };
     // There are no graphs.
     current [cuStreamIsCapturing cuStreamIsCapturing_ptsz] (stream: u64, status: Out<c_int>) = |_| {

@@ -1,153 +1,105 @@
-//! The runtime's device memory, which is the worker's. A program's own memory is copied from and to before a call
-//! returns, also where the call need not wait for that; what stays on the device is done later, in order.
-#![allow(unsafe_code, non_snake_case, reason = "C functions")]
+//! The runtime's memory, of the device and of the host, which is the driver's too.
+#![allow(unsafe_code, reason = "C functions' names")]
 
-use std::ffi::{c_int, c_void};
-use std::{ptr, slice};
+use std::ffi::{c_int, c_uint};
 
-use vgpu_remoting::memory::Rows;
 use vgpu_remoting::session::Session;
 
-use super::{INVALID, answer, give};
-use crate::device::stream::known;
-use crate::device::{Error, memory};
+use super::{Result, answer, functions};
+use crate::device::{Error, attributes, host, memory, pool, stream};
+use crate::pointers::Out;
 
-// SAFETY, of the names here: each is its function's alone.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vgpu_cudart_12_cudaMalloc(address: *mut u64, bytes: usize) -> c_int {
-    answer(|session| {
-        if address.is_null() {
-            return Err(INVALID);
-        }
-        // None of no bytes, as the runtime has it.
-        let allocated = if bytes == 0 { 0 } else { memory::allocate(session, bytes as u64)? };
-        // SAFETY: it is the program's own, as of all pointers here.
-        unsafe { give(address, allocated) }
-    })
+/// The address of so many bytes of device memory; of none, it is NULL.
+fn allocate(session: &Session<'_>, bytes: usize) -> Result<u64> {
+    if bytes == 0 { Ok(0) } else { memory::allocate(session, bytes as u64) }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn vgpu_cudart_12_cudaFree(address: u64) -> c_int {
-    answer(|session| if address == 0 { Ok(()) } else { memory::free(session, address) })
+/// The address of so many bytes of host-allocated memory; of none, it is NULL.
+fn allocate_host(session: &Session<'_>, bytes: usize, flags: c_uint) -> Result<u64> {
+    if bytes == 0 { Ok(0) } else { host::allocate(session, bytes as u64, flags) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vgpu_cudart_12_cudaMemGetInfo(free: *mut usize, total: *mut usize) -> c_int {
-    answer(|session| {
-        if free.is_null() || total.is_null() {
-            return Err(INVALID);
+/// Frees what begins at an address, if that is not NULL.
+fn free(session: &Session<'_>, address: u64) -> Result {
+    if address == 0 { Ok(()) } else { memory::free(session, address) }
+}
+
+/// What rows begin at a multiple of: as textures do.
+fn pitch_of(width: usize) -> Option<usize> {
+    const TEXTURES: c_int = 14;
+    width.checked_next_multiple_of(attributes::attribute(TEXTURES)?.try_into().ok()?)
+}
+
+/// `cudaPointerAttributes`
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Attributes {
+    /// `cudaMemoryType`
+    r#type: c_int,
+    device: c_int,
+    on_device: u64,
+    on_host: u64,
+}
+
+impl Attributes {
+    /// Of an address.
+    fn new(session: &Session<'_>, address: u64) -> Self {
+        /// `cudaInvalidDeviceId`
+        const NO_DEVICE: c_int = -2;
+        // Neither can get at the other's.
+        if memory::at(address).is_some() {
+            Self { r#type: 2, device: 0, on_device: address, on_host: 0 }
+        } else if session.host_allocation(address).is_some() {
+            Self { r#type: 1, device: 0, on_device: 0, on_host: address }
+        } else {
+            Self { r#type: 0, device: NO_DEVICE, on_device: 0, on_host: address }
         }
+    }
+}
+
+functions! {
+    answer [cudaMemGetInfo] (free: Out<usize>, total: Out<usize>) = |session| {
         let (now_free, all) = session.memory_info()?;
-        // SAFETY: as above.
-        unsafe {
-            give(free, now_free as usize)?;
-            give(total, all as usize)
-        }
-    })
-}
-
-/// `cudaMemcpyKind`
-const HOST_TO_HOST: c_int = 0;
-const HOST_TO_DEVICE: c_int = 1;
-const DEVICE_TO_HOST: c_int = 2;
-const DEVICE_TO_DEVICE: c_int = 3;
-const BY_ADDRESS: c_int = 4;
-
-/// One row, of whatever length.
-fn row(address: usize) -> Rows {
-    Rows { address: address as u64, pitch: 0 }
-}
-
-/// # Safety
-/// What is not the device's is NULL, or the program's own, of so many bytes.
-unsafe fn copy(
-    session: &Session<'_>,
-    to: *mut c_void,
-    from: *const c_void,
-    bytes: usize,
-    kind: c_int,
-) -> Result<(), Error> {
-    if bytes == 0 {
-        return Ok(());
-    }
-    if to.is_null() || from.is_null() || isize::try_from(bytes).is_err() {
-        return Err(INVALID);
-    }
-    let device = session.client().channel().device();
-    let on_device = |address: usize| device.contains(&(address as u64));
-    match (kind, on_device(from.addr()), on_device(to.addr())) {
-        (HOST_TO_DEVICE | BY_ADDRESS, false, true) => {
-            // SAFETY: it is not NULL and not the device's, so the program's own, of so many bytes.
-            let from = unsafe { slice::from_raw_parts(from.cast(), bytes) };
-            session.copy_in(to.addr() as u64, from)?;
-        }
-        (DEVICE_TO_HOST | BY_ADDRESS, true, false) => {
-            // SAFETY: as above.
-            let to = unsafe { slice::from_raw_parts_mut(to.cast(), bytes) };
-            session.copy_out(to, from.addr() as u64)?;
-        }
-        (DEVICE_TO_DEVICE | BY_ADDRESS, true, true) => {
-            session.copy(row(to.addr()), row(from.addr()), bytes as u64, 1)?;
-        }
-        (HOST_TO_HOST | BY_ADDRESS, false, false) => {
-            // All that was sent before comes first, on whatever stream.
-            session.synchronise()?;
-            // SAFETY: as above, of both; they may overlap.
-            unsafe { ptr::copy(from.cast::<u8>(), to.cast(), bytes) };
-        }
-        _ => return Err(INVALID),
-    }
-    Ok(())
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vgpu_cudart_12_cudaMemcpy(
-    to: *mut c_void,
-    from: *const c_void,
-    bytes: usize,
-    kind: c_int,
-) -> c_int {
-    // SAFETY: as the C function's declaration says.
-    answer(|session| unsafe { copy(session, to, from, bytes, kind) })
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn vgpu_cudart_12_cudaMemcpyAsync(
-    to: *mut c_void,
-    from: *const c_void,
-    bytes: usize,
-    kind: c_int,
-    stream: u64,
-) -> c_int {
-    answer(|session| {
-        known(stream)?;
-        // SAFETY: as above.
-        unsafe { copy(session, to, from, bytes, kind) }
-    })
-}
-
-fn fill(session: &Session<'_>, address: usize, value: c_int, bytes: usize) -> Result<(), Error> {
-    match (bytes, session.client().channel().device().contains(&(address as u64))) {
-        (0, _) => Ok(()),
-        (_, true) => Ok(session.fill(row(address), bytes as u64, 1, u64::from(value as u8), 1)?),
-        (_, false) => Err(INVALID),
-    }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn vgpu_cudart_12_cudaMemset(address: usize, value: c_int, bytes: usize) -> c_int {
-    answer(|session| fill(session, address, value, bytes))
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn vgpu_cudart_12_cudaMemsetAsync(
-    address: usize,
-    value: c_int,
-    bytes: usize,
-    stream: u64,
-) -> c_int {
-    answer(|session| {
-        known(stream)?;
-        fill(session, address, value, bytes)
-    })
+        free.give(now_free as usize)?;
+        total.give(all as usize)
+    };
+    answer [cudaMalloc] (address: Out<u64>, bytes: usize) = |session| address.fill(|| allocate(session, bytes));
+    answer [cudaMallocPitch] (address: Out<u64>, pitch: Out<usize>, width: usize, height: usize) = |session| {
+        let row = pitch_of(width).ok_or(Error::OUT_OF_MEMORY)?;
+        let bytes = row.checked_mul(height).ok_or(Error::OUT_OF_MEMORY)?;
+        pitch.give(row)?;
+        address.fill(|| allocate(session, bytes))
+    };
+    answer [cudaFree] (address: u64) = |session| free(session, address);
+    answer [cudaMallocAsync cudaMallocAsync_ptsz] (address: Out<u64>, bytes: usize, stream: u64) = |session| {
+        stream::known(stream)?;
+        address.fill(|| pool::allocate(session, bytes as u64, pool::chosen()))
+    };
+    answer [cudaMallocFromPoolAsync cudaMallocFromPoolAsync_ptsz] (
+        address: Out<u64>, bytes: usize, from: u64, stream: u64
+    ) = |session| {
+        stream::known(stream)?;
+        address.fill(|| pool::allocate(session, bytes as u64, from))
+    };
+    answer [cudaFreeAsync cudaFreeAsync_ptsz] (address: u64, stream: u64) = |session| {
+        stream::known(stream)?;
+        free(session, address)
+    };
+    answer [cudaMallocHost] (address: Out<u64>, bytes: usize) = |session| {
+        address.fill(|| allocate_host(session, bytes, 0))
+    };
+    answer [cudaHostAlloc] (address: Out<u64>, bytes: usize, flags: c_uint) = |session| {
+        address.fill(|| allocate_host(session, bytes, flags))
+    };
+    answer [cudaFreeHost] (address: u64) = |session| {
+        if address == 0 { Ok(()) } else { host::free(session, address) }
+    };
+    answer [cudaHostGetFlags] (flags: Out<c_uint>, address: u64) = |session| {
+        flags.give(session.host_allocation(address).ok_or(Error::INVALID_VALUE)?.flags)
+    };
+    // None of it is mapped, whatever was asked for.
+    answer [cudaHostGetDevicePointer] (_address: Out<u64>, _of: u64, _flags: c_uint) = |_| Err(Error::INVALID_VALUE);
+    answer [cudaPointerGetAttributes] (to: Out<Attributes>, address: u64) = |session| {
+        to.give(Attributes::new(session, address))
+    };
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vgpu_remoting::session::Session;
 
-use super::{Error, event, memory, stream};
+use super::{Error, event, host, memory, stream};
 use crate::handles::{Handles, fresh};
 
 /// How many limits there are that can be set.
@@ -164,8 +164,12 @@ pub fn destroy(session: &Session<'_>, context: u64) -> Result<(), Error> {
 fn clear(session: &Session<'_>, context: u64) -> Result<(), Error> {
     stream::destroy_of(context);
     // All of it, whatever becomes of one.
-    let ended = event::destroy_of(session, context);
-    memory::free_of(session, context).and(ended)
+    let ended = [
+        event::destroy_of(session, context),
+        host::free_of(session, context),
+        memory::free_of(session, context),
+    ];
+    ended.into_iter().collect()
 }
 
 /// Replaces the current context by another, or by the one before it.

@@ -1,6 +1,6 @@
 //! Copies between the program's memory and the device's, and fills. Whose memory is meant is told by the address. A
-//! program's own memory is copied from and to before a call returns, also where the call need not wait for that; what
-//! stays on the device is done later, in order.
+//! program's own memory is copied from and to before a call returns, also where the call need not wait for that;
+//! host-allocated memory only where it is to wait; what stays on the device is done later, in order.
 #![allow(unsafe_code, reason = "follows the program's pointers")]
 
 use std::{ptr, slice};
@@ -27,39 +27,69 @@ pub fn on_device(session: &Session<'_>, address: u64) -> bool {
 /// device's in one allocation; of what was sent before.
 ///
 /// # Safety
-/// What is not the device's is NULL, or the program's own, of so many bytes in each row.
-pub unsafe fn copy(session: &Session<'_>, to: Rows, from: Rows, width: u64, count: u64) -> Result<(), Error> {
+/// What is not the device's is NULL, or the program's own, of so many bytes in each row; and it stays as it is until this
+/// returns, or what is sent is done where it is host-allocated and this need not wait.
+pub unsafe fn copy(
+    session: &Session<'_>,
+    to: Rows,
+    from: Rows,
+    width: u64,
+    count: u64,
+    wait: bool,
+) -> Result<(), Error> {
     if width == 0 || count == 0 {
         return Ok(());
     }
-    let len = usize::try_from(width).ok().filter(|len| isize::try_from(*len).is_ok());
-    let len = len.ok_or(Error::INVALID_VALUE)?;
     for rows in [to, from] {
         check(session, rows, width, count)?;
     }
-    let address = |rows: Rows, row: u64| rows.address + row * rows.pitch;
     match (on_device(session, to.address), on_device(session, from.address)) {
         (true, true) => Ok(session.copy(to, from, width, count)?),
-        (true, false) => (0..count).try_for_each(|row| {
-            let from = address(from, row) as *const u8;
+        (true, false) => match session.shared(from, width, count) {
+            Some(from) => Ok(session.copy_from_host(to, from, width, count, wait)?),
             // SAFETY: it is not NULL and not the device's, so the program's own, of so many bytes.
-            Ok(session.copy_in(address(to, row), unsafe { slice::from_raw_parts(from, len) })?)
-        }),
-        (false, true) => (0..count).try_for_each(|row| {
-            let to = address(to, row) as *mut u8;
+            None => Ok(session.copy_rows_in(to, unsafe { each(from, width, count) }, width)?),
+        },
+        (false, true) => match session.shared(to, width, count) {
+            Some(to) => Ok(session.copy_to_host(to, from, width, count, wait)?),
             // SAFETY: as above.
-            Ok(session.copy_out(unsafe { slice::from_raw_parts_mut(to, len) }, address(from, row))?)
-        }),
+            None => Ok(session.copy_rows_out(unsafe { each_mut(to, width, count) }, from, width)?),
+        },
         (false, false) => {
             // All that was sent before comes first, on whatever stream.
             session.synchronise()?;
             for row in 0..count {
+                let [to, from] = [to, from].map(|rows| rows.address + row * rows.pitch);
                 // SAFETY: as above, of both; they may overlap.
-                unsafe { ptr::copy(address(from, row) as *const u8, address(to, row) as *mut u8, len) };
+                unsafe { ptr::copy(from as *const u8, to as *mut u8, width as usize) };
             }
             Ok(())
         }
     }
+}
+
+/// Rows of the program's memory.
+///
+/// # Safety
+/// They are the program's own, no longer than it is to the next one, and stay as they are.
+unsafe fn each<'p>(rows: Rows, width: u64, count: u64) -> impl ExactSizeIterator<Item = &'p [u8]> {
+    (0..count as usize).map(move |row| {
+        let address = rows.address as usize + row * rows.pitch as usize;
+        // SAFETY: as the caller says.
+        unsafe { slice::from_raw_parts(address as *const u8, width as usize) }
+    })
+}
+
+/// As [`each`], to be written.
+///
+/// # Safety
+/// As [`each`].
+unsafe fn each_mut<'p>(rows: Rows, width: u64, count: u64) -> impl ExactSizeIterator<Item = &'p mut [u8]> {
+    (0..count as usize).map(move |row| {
+        let address = rows.address as usize + row * rows.pitch as usize;
+        // SAFETY: as the caller says; no two rows overlap.
+        unsafe { slice::from_raw_parts_mut(address as *mut u8, width as usize) }
+    })
 }
 
 /// Fills rows with so many values of a size of bytes, 1, 2, 4 or 8, which all are a multiple of.
@@ -90,11 +120,10 @@ pub fn fill(
 }
 
 fn check(session: &Session<'_>, rows: Rows, width: u64, count: u64) -> Result<(), Error> {
-    let between = (count - 1).checked_mul(rows.pitch);
-    let whole = between.and_then(|between| between.checked_add(width)).filter(|_| rows.address != 0);
-    let end = whole.and_then(|whole| rows.address.checked_add(whole)).ok_or(Error::INVALID_VALUE)?;
-    if count > 1 && rows.pitch < width {
+    let span = rows.span(width, count).map_err(|_| Error::INVALID_VALUE)?;
+    let end = rows.address.checked_add(span).filter(|_| rows.address != 0);
+    if end.is_none() || isize::try_from(span).is_err() {
         return Err(Error::INVALID_VALUE);
     }
-    if on_device(session, rows.address) { memory::within(rows.address, end - rows.address) } else { Ok(()) }
+    if on_device(session, rows.address) { memory::within(rows.address, span) } else { Ok(()) }
 }

@@ -1,5 +1,6 @@
 //! Events: moments between the records of a process. A stream need not be told to wait for one, since order is total.
 
+use vgpu_remoting::deferred::Progress;
 use vgpu_remoting::session::Session;
 
 use super::{Error, context, stream};
@@ -10,13 +11,14 @@ use crate::handles::Handles;
 struct Event {
     context: u64,
     flags: u32,
-    recorded: bool,
+    /// When, as functions of the program's have their turns.
+    recorded: Option<u64>,
 }
 
 impl Event {
     /// Has the worker a moment for it?
     fn is_marked(self) -> bool {
-        self.recorded && self.flags & DISABLE_TIMING == 0
+        self.recorded.is_some() && self.flags & DISABLE_TIMING == 0
     }
 }
 
@@ -36,7 +38,7 @@ pub fn create(flags: u32) -> Result<u64, Error> {
     if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || interprocess_with_time {
         return Err(Error::INVALID_VALUE);
     }
-    Ok(EVENTS.create(Event { context: context::current()?, flags, recorded: false }))
+    Ok(EVENTS.create(Event { context: context::current()?, flags, recorded: None }))
 }
 
 fn get(event: u64) -> Result<Event, Error> {
@@ -56,7 +58,7 @@ pub fn known(event: u64) -> Result<(), Error> {
 /// # Errors
 /// `INVALID_HANDLE` where event or stream is none, or they are of different contexts; of the way to the worker.
 pub fn record(session: &Session<'_>, event: u64, stream: u64) -> Result<(), Error> {
-    let recorded = Event { recorded: true, ..get(event)? };
+    let recorded = Event { recorded: Some(session.client().moment()), ..get(event)? };
     if stream::context(stream)? != recorded.context {
         return Err(Error::INVALID_HANDLE);
     }
@@ -64,12 +66,30 @@ pub fn record(session: &Session<'_>, event: u64, stream: u64) -> Result<(), Erro
     if recorded.is_marked() { Ok(session.mark(event)?) } else { Ok(()) }
 }
 
-/// Waits until all that was sent before it was recorded is done, if it was, and all that was sent after.
+/// Waits until all that was sent before it was recorded is done, if it was; and all that was sent after, but for what
+/// waits for a function of the program's.
 ///
 /// # Errors
 /// As [`known`]; of what was sent.
 pub fn synchronise(session: &Session<'_>, event: u64) -> Result<(), Error> {
-    if get(event)?.recorded { Ok(session.synchronise()?) } else { Ok(()) }
+    match get(event)?.recorded {
+        Some(moment) if !session.client().reach(moment) => Ok(session.synchronise()?),
+        _ => Ok(()),
+    }
+}
+
+/// Is all done that was sent before it was recorded?
+///
+/// # Errors
+/// `NOT_READY` where that waits for a function of the program's, or it is not known, else as [`synchronise`], since only
+/// waiting tells.
+pub fn query(session: &Session<'_>, event: u64) -> Result<(), Error> {
+    let Some(moment) = get(event)?.recorded else { return Ok(()) };
+    match session.client().progress(moment) {
+        Progress::Done => Ok(()),
+        Progress::Pending | Progress::Unknown => Err(Error::NOT_READY),
+        Progress::Sent => Ok(session.synchronise()?),
+    }
 }
 
 /// Milliseconds from one to the other.

@@ -1,5 +1,6 @@
 //! Streams. Order is total in a process, so that a stream is a number, and to wait for one is to wait for all.
 
+use vgpu_remoting::deferred::Progress;
 use vgpu_remoting::session::Session;
 
 use super::{Error, context};
@@ -68,6 +69,18 @@ pub fn known(stream: u64) -> Result<(), Error> {
 pub fn synchronise(session: &Session<'_>, stream: u64) -> Result<(), Error> {
     known(stream)?;
     Ok(session.synchronise()?)
+}
+
+/// Is all done that was sent?
+///
+/// # Errors
+/// `NOT_READY` where it waits for a function of the program's, else as [`synchronise`], since only waiting tells.
+pub fn query(session: &Session<'_>, stream: u64) -> Result<(), Error> {
+    known(stream)?;
+    match session.client().progress(session.client().moment()) {
+        Progress::Pending => Err(Error::NOT_READY),
+        _ => Ok(session.synchronise()?),
+    }
 }
 
 /// Ends one; the default ones have no end.

@@ -49,7 +49,8 @@ impl Program {
         Self { child: command.spawn().unwrap(), socket, _directory: directory }
     }
 
-    fn listening(mut command: Command) -> Self {
+    /// What the command starts, at a socket of its own.
+    pub fn listening(mut command: Command) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let child = command.arg("--socket").arg(&socket).spawn().unwrap();
