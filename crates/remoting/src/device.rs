@@ -95,6 +95,7 @@ impl Session<'_> {
                 staging::store(staging, row);
             }
             self.core(COPY_IN, &[address, to.pitch, width, count])?;
+            self.moved(width * count);
         }
         Ok(())
     }
@@ -121,6 +122,7 @@ impl Session<'_> {
             for (staging, row) in staging::rows(*staging, width).zip(to.by_ref().take(count as usize)) {
                 staging::load(staging, row);
             }
+            self.moved(width * count);
         }
         Ok(())
     }

@@ -104,6 +104,6 @@ fn places(pitch: u64, rows: Rows, width: u64, count: u64) -> impl Iterator<Item 
 
 impl Drop for Host<'_> {
     fn drop(&mut self) {
-        let _ = self.memory.discard(&(0..self.room.end));
+        let _ = self.memory.discard(&self.room);
     }
 }

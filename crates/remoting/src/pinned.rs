@@ -133,6 +133,7 @@ impl Session<'_> {
             } else {
                 self.send_core(number, &words)?;
             }
+            self.moved(width * count);
         }
         Ok(())
     }
