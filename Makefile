@@ -3,8 +3,9 @@
 # `make install` puts the program and the hook files of one kind into place (DESTDIR and PREFIX as usual),
 # `make uninstall` takes them away, with the same DESTDIR, PREFIX and HOOKS_DIR.
 # `make demo-reuse` shows a container without a GPU that trains through a worker.
-# `make conformance` compares descriptor rules with the real cuDNN, which it downloads.
-.PHONY: bench conformance crash demo demo-reuse fuzz install lint test uninstall
+# `make conformance` compares descriptor rules with the real cuDNN, which it downloads; `make miri` looks for undefined
+# behaviour where memory is shared.
+.PHONY: bench conformance crash demo demo-reuse fuzz install lint miri test uninstall
 
 PREFIX = /usr
 DESTDIR =
@@ -96,11 +97,19 @@ crash:
 	cargo build --workspace --locked
 	VGPU_CRASH=all cargo test --locked --test crash -- --include-ignored
 
+# Wants a nightly compiler with the component `miri`. What maps memory, and what takes minutes there, is left out.
+MIRI = MIRIFLAGS='-Zmiri-strict-provenance -Zmiri-ignore-leaks' cargo +nightly miri test -p vgpu-remoting --locked \
+	--target-dir target/miri
+
+miri:
+	$(MIRI) --lib -- slots:: contents:: ring:: reply:: wire:: iteration::
+	$(MIRI) --test reuse -- --skip a_shape_that_changes --skip a_full_table --skip passes_on_threads
+
 # Each target for this long, in seconds; with one seed (0: another each time) inputs are tried in one order, as far as
 # they come. Those that led further are kept in target/fuzz, and one that fails, too.
 FUZZ_SECONDS = 10
 FUZZ_SEED = 1
-FUZZ_TARGETS = ldcache elf note
+FUZZ_TARGETS = ldcache elf note worker
 # What `cargo fuzz` gives to the compiler, but for AddressSanitizer: that wants a nightly one, and what is fuzzed is
 # safe Rust.
 FUZZ_FLAGS = -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-,level=4 inline-8bit-counters pc-table \

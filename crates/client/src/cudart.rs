@@ -40,12 +40,12 @@ fn alone(call: impl FnOnce() -> Result) -> c_int {
 }
 
 /// What C is told of a call for which there need be no context.
-fn ask(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn ask(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     alone(|| process::call(|session, _| call(session)))
 }
 
 /// What C is told of a call for which there is a context.
-fn answer(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn answer(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     ask(|session| {
         contexts::enter(session)?;
         call(session)

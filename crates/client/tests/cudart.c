@@ -87,6 +87,7 @@ int cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
 int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
                       int kind, handle stream);
 int cudaMemset(void *address, int value, size_t bytes);
+int cudaMemsetAsync(void *address, int value, size_t bytes, handle stream);
 int cudaMemset_ptds(void *address, int value, size_t bytes);
 int cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height);
 int cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height, handle stream);
@@ -279,6 +280,7 @@ static void host(void) {
     puts("");
     SAY(cudaMemGetInfo(&before, &total));
     /* At once, while they are copied. */
+    memset(a + 8, 'y', 8);
     SAY(cudaMemcpyAsync(device, a, 1 << 20, TO_DEVICE, stream));
     SAY(cudaFreeHost(a));
     SAY(cudaFreeHost(a));
@@ -399,9 +401,15 @@ static void pools(void) {
 
 static void count(void *data) {
     int count = -1;
-    /* A program must not, and nothing holds it up. */
+    /* It wants nothing of the device. */
     cudaGetDeviceCount(&count);
     *(int *)data += count;
+}
+
+static char *shared, seen[8];
+static void see(void *data) {
+    (void)data;
+    memcpy(seen, shared, 4);
 }
 
 static handle called;
@@ -445,15 +453,24 @@ static void streams(void) {
     SAY(cudaEventDestroy(event));
     SAY(cudaEventQuery(event));
     puts("");
+    cudaMalloc((void **)&shared, 1 << 20);
+    char *device = shared;
+    cudaMallocHost((void **)&shared, 1 << 20);
+    cudaMemsetAsync(device, 'm', 1 << 20, a);
+    SAY(cudaMemcpyAsync(shared, device, 1 << 20, TO_HOST, a));
+    SAY(cudaLaunchHostFunc(a, see, NULL));
+    SAY(cudaStreamSynchronize(a));
+    printf("%s ", seen);
     value = 0;
     SAY(cudaLaunchHostFunc(a, count, &value));
-    SAY(value);
     SAY(cudaStreamAddCallback(b, callback, &value, 0));
+    SAY(cudaDeviceSynchronize());
     SAY(value);
     SAY(called == b);
     SAY(cudaStreamAddCallback(b, callback, &value, 1));
     SAY(cudaLaunchHostFunc(&a, count, &value));
     SAY(cudaLaunchHostFunc(a, NULL, &value));
+    SAY(cudaStreamQuery(a));
     SAY(value);
     SAY(cudaStreamDestroy(a));
     SAY(cudaStreamDestroy(b));

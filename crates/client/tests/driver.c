@@ -26,6 +26,19 @@ struct copy {
     size_t width, height;
 };
 
+struct volume {
+    size_t x, y, z, level;
+    int memory;
+    const void *host;
+    address device;
+    handle array, reserved;
+    size_t pitch, height;
+};
+struct volume_copy {
+    struct volume from, to;
+    size_t width, height, depth;
+};
+
 int cuInit(unsigned flags);
 int cuDriverGetVersion(int *version);
 int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status);
@@ -90,6 +103,8 @@ int cuMemcpyDtoD_v2(address to, address from, size_t bytes);
 int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, handle stream);
 int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, handle stream);
 int cuMemcpy2D_v2(const struct copy *what);
+int cuMemcpy3D_v2(const struct volume_copy *what);
+int cuMemcpy3DAsync_v2(const struct volume_copy *what, handle stream);
 int cuMemsetD8_v2(address at, unsigned char value, size_t count);
 int cuMemsetD16_v2(address at, unsigned short value, size_t count);
 int cuMemsetD32_v2(address at, unsigned value, size_t count);
@@ -116,6 +131,8 @@ int cuStreamAddCallback(handle stream, void (*function)(handle, int, void *), vo
 int cuModuleLoadData(handle *module, const void *image);
 int cudaMalloc(void **made, size_t bytes);
 int cudaFree(void *at);
+int cublasCreate_v2(handle *made);
+int cublasSscal_v2(handle blas, int count, const float *factor, void *x, int step);
 int cudaDeviceSynchronize(void);
 int cudaStreamCreate(handle *made);
 int cudaStreamDestroy(handle stream);
@@ -474,6 +491,40 @@ static void memory(void) {
     puts("");
 }
 
+/* Two planes of two rows of two letters, each but for the first one of all that there are. */
+static void volumes(void) {
+    const char letters[] = "abcdefghijklmnopqrstuvwxyz";
+    char copied[9] = "";
+    handle context;
+    address at;
+    cuInit(0);
+    cuCtxCreate_v2(&context, 0, 0);
+    cuMemAlloc_v2(&at, 512);
+    struct volume_copy in = {.from = {.x = 1, .y = 1, .z = 1, .memory = 1, .host = letters, .pitch = 3, .height = 2},
+                             .to = {.memory = 2, .device = at, .pitch = 16, .height = 4},
+                             .width = 2,
+                             .height = 1,
+                             .depth = 2};
+    struct volume_copy out = {.from = {.memory = 2, .device = at, .pitch = 16, .height = 4},
+                              .to = {.memory = 1, .host = copied, .pitch = 2, .height = 2},
+                              .width = 2,
+                              .height = 2,
+                              .depth = 2};
+    SAY(cuMemsetD8_v2(at, '.', 512));
+    SAY(cuMemcpy3D_v2(&in));
+    SAY(cuMemcpy3DAsync_v2(&out, NULL));
+    printf("%s ", copied);
+    SAY(cuMemcpy3DAsync_v2(&out, &at));
+    out.from.z = 9;
+    SAY(cuMemcpy3D_v2(&out));
+    out.from.memory = 3;
+    SAY(cuMemcpy3D_v2(&out));
+    out.depth = 0;
+    SAY(cuMemcpy3D_v2(&out));
+    SAY(cuMemcpy3D_v2(NULL));
+    puts("");
+}
+
 /* Memory of the program that is allocated for copies. */
 static void host(void) {
     handle context, of = NULL;
@@ -716,7 +767,7 @@ static void asks(void *status) {
 }
 
 static void called_back(handle stream, int status, void *of) {
-    order[count++] = stream == of && status == 0 ? 3 : 9;
+    order[count++] = stream == of && status == 0 ? 3 : status;
 }
 
 /* Of the program's, which have their turn in a stream. */
@@ -771,6 +822,33 @@ static void functions(void) {
     puts("");
 }
 
+/* What a compute does wrong that nobody waits for is said by whoever waits then, and for ever. */
+static void wrong(void) {
+    handle blas = NULL, context, event, stream;
+    address at;
+    const float two = 2;
+    char copied[SIZE];
+    cuInit(0);
+    cuDevicePrimaryCtxRetain(&context, 0);
+    cuCtxSetCurrent(context);
+    cuStreamCreate(&stream, 0);
+    cuEventCreate(&event, 2);
+    cuMemAlloc_v2(&at, SIZE);
+    SAY(cublasCreate_v2(&blas));
+    SAY(cublasSscal_v2(blas, 2, &two, (void *)(at + 4096), 1));
+    SAY(cuEventRecord(event, stream));
+    SAY(cuStreamAddCallback(stream, called_back, stream, 0));
+    SAY(cuLaunchHostFunc(stream, takes, NULL));
+    SAY(cuCtxSynchronize());
+    SAY(order[0]);
+    SAY(count);
+    SAY(cuStreamSynchronize(stream));
+    SAY(cuStreamQuery(stream));
+    SAY(cuMemcpyDtoH_v2(copied, at, SIZE));
+    SAY(cuCtxSynchronize());
+    puts("");
+}
+
 typedef int function(void *made, size_t bytes);
 
 static void entries(void) {
@@ -808,8 +886,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } all[] = {{"start", start},       {"none", none},         {"contexts", contexts}, {"ends", ends},
-               {"primary", primary},   {"memory", memory},     {"host", host}, {"pointers", pointers}, {"pools", pools},
-               {"streams", streams},   {"functions", functions}, {"entries", entries}};
+               {"primary", primary},   {"memory", memory},     {"volumes", volumes}, {"host", host}, {"pointers", pointers}, {"pools", pools},
+               {"streams", streams},   {"functions", functions}, {"wrong", wrong},       {"entries", entries}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (count == 2 && strcmp(arguments[1], all[i].name) == 0) {
             all[i].run();

@@ -9,7 +9,8 @@ use common::{Worker, compiled, installed, said};
 /// Has the C program `driver.c` do `what`.
 fn driver(what: &str, worker: &str) -> Output {
     let libraries = installed();
-    let program = compiled("driver.c", libraries.path(), &["libcuda.so.1", "libcudart.so.12"]);
+    let program =
+        compiled("driver.c", libraries.path(), &["libcuda.so.1", "libcudart.so.12", "libcublas.so.12"]);
     let mut command = Command::new(program);
     command.arg(what).env("LD_LIBRARY_PATH", libraries.path()).env("VGPU_WORKER", worker);
     command.output().unwrap()
@@ -92,6 +93,11 @@ fn memory_is_copied_and_filled_and_wrong_addresses_are_said_at_once() {
 }
 
 #[test]
+fn planes_follow_each_other() {
+    assert_says("volumes", &["0 0 0 kl..qr.. 400 1 801 0 1"]);
+}
+
+#[test]
 fn host_allocated_memory_is_copied_in_order_and_ends_with_its_context() {
     assert_says(
         "host",
@@ -130,6 +136,12 @@ fn streams_and_events_are_the_runtimes_too_and_no_childs() {
 fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {
     let lines = ["1 400 0 0 0 0 0 1 0 0 0 600 600 0", "0 0 0 0 3 123 1 0 Z 0 0"];
     assert_says("functions", &lines);
+}
+
+/// 719 is a failed compute.
+#[test]
+fn an_error_that_nobody_waited_for_is_said_by_all_that_wait() {
+    assert_says("wrong", &["0 0 0 0 0 719 719 1 719 719 719 719"]);
 }
 
 #[test]

@@ -114,7 +114,8 @@ mod tests {
         let places: Vec<u8> = (0..PLACES).map(|_| free.take(region).unwrap()).collect();
         assert_eq!(free.take(region), None);
         std::thread::scope(|scope| {
-            for number in &places {
+            let waiting = if cfg!(miri) { 4 } else { PLACES };
+            for number in &places[..waiting] {
                 scope.spawn(|| {
                     let answer = wait(region, *number, &Spin::default(), || true).unwrap();
                     assert_eq!(answer[..], [u64::from(*number); 3]);

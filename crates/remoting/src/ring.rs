@@ -236,6 +236,7 @@ mod tests {
     use super::*;
 
     const ROOM: usize = 256;
+    const MANY: u64 = if cfg!(miri) { 200 } else { 20_000 };
 
     fn region() -> Region<'static> {
         Box::leak((0..words(ROOM)).map(|_| AtomicU64::new(0)).collect())
@@ -252,7 +253,7 @@ mod tests {
         let mut out = Words::new();
         assert_eq!(reader.receive(&mut out), Ok(false));
         // Often enough to go round, at every offset.
-        for round in 0..1000 {
+        for round in 0..MANY / 20 {
             let sent: Vec<Words> = (0..round % 4).map(|i| record(0..(round * 7 + i) % 60)).collect();
             sent.iter().for_each(|sent| writer.send(sent, || true).unwrap());
             for sent in &sent {
@@ -269,13 +270,13 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut writer = Writer::new(region);
-                for i in 0..20_000_u64 {
+                for i in 0..MANY {
                     writer.send(&record((0..i % 60).map(|j| i * 100 + j)), || true).unwrap();
                 }
                 writer.flush();
             });
             let (mut reader, mut out) = (Reader::new(region), Words::new());
-            for i in 0..20_000_u64 {
+            for i in 0..MANY {
                 while !reader.receive(&mut out).unwrap() {
                     reader.wait();
                 }
@@ -344,9 +345,9 @@ mod tests {
             });
             let (mut records, mut errors, mut out) = (0, 0, Words::new());
             let mut reader = Reader::new(region);
-            while records < 10_000 || errors < 1_000 {
+            while records < MANY / 2 || errors < MANY / 20 {
                 match reader.receive(&mut out) {
-                    Ok(received) => records += u32::from(received),
+                    Ok(received) => records += u64::from(received),
                     Err(Malformed) => {
                         errors += 1;
                         reader = Reader::new(region);

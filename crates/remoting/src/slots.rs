@@ -296,7 +296,7 @@ mod tests {
     fn a_live_slot_is_never_handed_out() {
         let (slots, mut magazine) = (Slots::new(500), Magazine::default());
         let (mut live, mut peak) = (HashSet::new(), 0);
-        for round in 0..2000_usize {
+        for round in 0..if cfg!(miri) { 200 } else { 2000_usize } {
             if round % 7 < 3 && !live.is_empty() {
                 let handle = *live.iter().nth(round % live.len()).unwrap();
                 live.remove(&handle);
@@ -355,12 +355,13 @@ mod tests {
 
     #[test]
     fn slots_that_cross_threads_come_back() {
-        let slots = Slots::new(10_000);
+        let slots = Slots::new(if cfg!(miri) { 500 } else { 10_000 });
         let (sender, receiver) = std::sync::mpsc::sync_channel(100);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let (mut magazine, sender) = (Magazine::default(), sender);
-                (0..100_000).for_each(|_| sender.send(tensor(&slots, &mut magazine)).unwrap());
+                let moved = if cfg!(miri) { 300 } else { 100_000 };
+                (0..moved).for_each(|_| sender.send(tensor(&slots, &mut magazine)).unwrap());
             });
             let mut magazine = Magazine::default();
             receiver.iter().for_each(|handle| assert!(slots.destroy(&mut magazine, handle, TENSOR)));

@@ -7,8 +7,10 @@ pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, miri)))]
 pub use crate::sys::{futex_wait, futex_wake};
+#[cfg(miri)]
+pub use awake::{futex_wait, futex_wake};
 #[cfg(loom)]
 pub use model::{futex_wait, futex_wake};
 
@@ -51,6 +53,23 @@ impl Spin {
         self.turns.store((turns / 2).max(Self::LEAST), Ordering::Relaxed);
         ready()
     }
+}
+
+/// A futex whose sleepers wake at once, as any may. `miri` takes the kernel's look at half a word for one of the
+/// program's, which would have to be at the whole.
+#[cfg(miri)]
+mod awake {
+    use std::time::Duration;
+
+    use super::AtomicU64;
+
+    /// See [`crate::sys::futex_wait`].
+    pub fn futex_wait(_: &AtomicU64, _: u32, _: Duration) {
+        std::thread::yield_now();
+    }
+
+    /// See [`crate::sys::futex_wake`].
+    pub fn futex_wake(_: &AtomicU64) {}
 }
 
 /// A futex as `loom` can follow it: one that is not woken sleeps for ever, which `loom` reports.
