@@ -98,6 +98,14 @@ impl Places {
         before.is_some_and(|(offset, size)| bytes.end <= offset + size)
     }
 
+    /// The same of bytes that begin in such a part, and may go on to the next multiple of so many.
+    #[must_use]
+    pub fn reach(&self, bytes: &Range<u64>, piece: u64) -> bool {
+        let before = self.live.range(..=bytes.start).next_back().map(|(offset, size)| offset + size);
+        let goes_on = |end: u64| bytes.start < end && bytes.end <= end.next_multiple_of(piece).min(self.end);
+        before.is_some_and(|end| bytes.end <= end || goes_on(end))
+    }
+
     /// How much there is for all.
     #[must_use]
     pub fn budget(&self) -> &Budget {
@@ -129,6 +137,26 @@ mod tests {
         assert_eq!([1, a, a].map(&mut give), [false, true, false]);
         assert_eq!(emptied, Some(0..1024));
         assert!(!places.hold(&(0..1)));
+    }
+
+    #[test]
+    fn bytes_that_begin_in_a_part_may_go_on_for_a_while() {
+        let mut places = Places::new(4096, 512, &Budget::new(4096));
+        let [a, b, c] = [1000, 512, 512].map(|bytes| places.take(bytes).unwrap());
+        assert_eq!((places.give(b, |_, _| {}), (a, c)), (true, (0, 1536)));
+        for (bytes, there) in [
+            (0..1024, true),
+            (1023..1024, true),
+            (8..1536, true),
+            (8..1537, false),
+            (1024..1024, true),
+            (1024..1025, false),
+            (1600..2304, true),
+            (1600..2305, false),
+        ] {
+            assert_eq!(places.reach(&bytes, 768), there, "{bytes:?}");
+        }
+        assert!(!places.reach(&(1600..4097), 1 << 20), "beyond all");
     }
 
     #[test]
