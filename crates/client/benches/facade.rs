@@ -4,6 +4,10 @@
 //! A turn is create, set4d and destroy, of sixteen contents one after the other; with a use, it has a compute before the
 //! destroy, and what a compute costs whose descriptors did not change is taken off. A worker on another thread takes the
 //! computes and does nothing.
+//!
+//! An iteration has the calls of ResNet-50's: 264 computes, and twelve descriptor calls for each. Processes that differ in
+//! `VGPU_REUSE` alone make them in turn, on one processor, with their workers on another; each says what an iteration takes
+//! it, and what a record and its answer do.
 #![allow(unsafe_code)]
 
 #[path = "../tests/common/mod.rs"]
@@ -11,8 +15,11 @@ mod common;
 
 use std::ffi::c_void;
 use std::hint::black_box;
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -28,9 +35,12 @@ use vgpu_remoting::worker::{Device, Worker};
 
 /// So few that the ring has room for their computes.
 const TURNS: u32 = 1000;
-const ROUNDS: usize = 1001;
+const ROUNDS: usize = 301;
+/// Of iterations.
+const ITERATIONS: usize = 51;
 
-/// How many computes the worker has done.
+/// How many computes were sent to the worker, and how many it has done.
+static SENT: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// Does nothing.
@@ -67,6 +77,8 @@ struct Cudnn {
     set: unsafe extern "C" fn(Descriptor, i32, i32, i32, i32, i32, i32) -> i32,
     destroy: unsafe extern "C" fn(Descriptor) -> i32,
     create_activation: unsafe extern "C" fn(*mut Descriptor) -> i32,
+    set_activation: unsafe extern "C" fn(Descriptor, i32, i32, f64) -> i32,
+    destroy_activation: unsafe extern "C" fn(Descriptor) -> i32,
     create_handle: unsafe extern "C" fn(*mut Descriptor) -> i32,
     #[rustfmt::skip]
     forward: unsafe extern "C" fn(
@@ -94,6 +106,8 @@ impl Cudnn {
             set: function!(b"cudnnSetTensor4dDescriptor"),
             destroy: function!(b"cudnnDestroyTensorDescriptor"),
             create_activation: function!(b"cudnnCreateActivationDescriptor"),
+            set_activation: function!(b"cudnnSetActivationDescriptor"),
+            destroy_activation: function!(b"cudnnDestroyActivationDescriptor"),
             create_handle: function!(b"cudnnCreate"),
             forward: function!(b"cudnnActivationForward"),
             backward: function!(b"cudnnActivationBackward"),
@@ -115,6 +129,23 @@ impl Cudnn {
         assert_eq!(unsafe { (self.destroy)(t) }, 0);
     }
 
+    fn activation(self) -> Descriptor {
+        let mut a = std::ptr::null_mut();
+        // SAFETY: as above.
+        unsafe {
+            assert_eq!((self.create_activation)(&raw mut a), 0);
+            assert_eq!((self.set_activation)(a, 1, 0, 0.0), 0);
+        }
+        a
+    }
+
+    fn handle(self) -> Descriptor {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the place is a pointer's.
+        assert_eq!(unsafe { (self.create_handle)(&raw mut handle) }, 0);
+        handle
+    }
+
     fn without_use(self) -> f64 {
         nanoseconds(|i| self.end(self.tensor(i)))
     }
@@ -129,37 +160,97 @@ struct Facade {
     kept: Descriptor,
 }
 
+// SAFETY: descriptors may be used on any thread.
+unsafe impl Send for Facade {}
+// SAFETY: as above.
+unsafe impl Sync for Facade {}
+
 impl Facade {
-    fn forward(self, t: Descriptor, y: usize) {
-        let (one, zero, dnn, a) = (1.0, 0.0, self.handle, self.activation);
-        // SAFETY: descriptors live; factors are there; nothing is at the device pointers, which only the worker follows.
-        assert_eq!(unsafe { (self.cudnn.forward)(dnn, a, &one, t, 0x100, &zero, t, y) }, 0);
+    fn new(cudnn: Cudnn) -> Self {
+        Self { cudnn, handle: cudnn.handle(), activation: cudnn.activation(), kept: cudnn.tensor(0) }
     }
 
-    /// The end of an iteration: the next guesses are from this one.
-    fn end_iteration(self) {
+    fn compute(self, a: Descriptor, x: Descriptor, y: Descriptor, to: usize) {
+        let (one, zero) = (1.0, 0.0);
+        // SAFETY: descriptors live; factors are there; nothing is at the device pointers, which only the worker follows.
+        assert_eq!(unsafe { (self.cudnn.forward)(self.handle, a, &one, x, 0x100, &zero, y, to) }, 0);
+    }
+
+    fn forward(self, t: Descriptor) {
+        self.compute(self.activation, t, t, 0x500);
+    }
+
+    /// The end of an iteration whose first output was there: the next guesses are from this one.
+    fn backward(self, from: usize) {
         let (one, zero, dnn, a, t) = (1.0, 0.0, self.handle, self.activation, self.kept);
-        self.forward(t, 0x200);
         // SAFETY: as above.
         let done =
-            unsafe { (self.cudnn.backward)(dnn, a, &one, t, 0x200, t, 0x300, t, 0x100, &zero, t, 0x400) };
+            unsafe { (self.cudnn.backward)(dnn, a, &one, t, from, t, 0x300, t, 0x100, &zero, t, 0x400) };
         assert_eq!(done, 0);
-        self.forward(t, 0x200);
+    }
+
+    fn end_iteration(self) {
+        self.compute(self.activation, self.kept, self.kept, 0x500);
+        self.backward(0x500);
+        self.compute(self.activation, self.kept, self.kept, 0x500);
+        SENT.fetch_add(3, Ordering::Relaxed);
     }
 
     fn turn(self, i: u32) {
         let t = self.cudnn.tensor(i);
-        self.forward(t, 0x500);
+        self.forward(t);
         self.cudnn.end(t);
     }
 
-    /// What a turn costs more than its compute, where the iteration before was ahead by so many.
-    fn with_use(self, ahead: u32) -> f64 {
-        self.end_iteration();
+    /// What a turn costs more than its compute, where the iteration before was ahead by so many; on as many threads as
+    /// meet at the barrier, of which one sees to the ends of iterations.
+    fn with_use(self, ahead: u32, all: &Barrier) -> f64 {
+        let end_iteration = || {
+            if all.wait().is_leader() {
+                self.end_iteration();
+            }
+            all.wait();
+        };
+        end_iteration();
         (0..16).for_each(|i| self.turn(i + ahead));
-        self.end_iteration();
-        let turns = nanoseconds_and_wait(|i| self.turn(i));
-        turns - nanoseconds_and_wait(|_| self.forward(self.kept, 0x500))
+        SENT.fetch_add(16, Ordering::Relaxed);
+        end_iteration();
+        let turns = nanoseconds_and_wait(|i| self.turn(i), all);
+        turns - nanoseconds_and_wait(|_| self.forward(self.kept), all)
+    }
+
+    fn by_two(self, ahead: u32) -> f64 {
+        let all = Barrier::new(2);
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| self.with_use(ahead, &all));
+            let ours = self.with_use(ahead, &all);
+            f64::midpoint(ours, other.join().unwrap())
+        })
+    }
+
+    /// Microseconds of the last of three iterations, and of a record and its answer.
+    fn iteration(self, synchronise: unsafe extern "C" fn() -> i32) -> [f64; 2] {
+        // SAFETY: it has no arguments.
+        let wait = || assert_eq!(unsafe { synchronise() }, 0);
+        let mut last = 0.0;
+        for _ in 0..3 {
+            let start = Instant::now();
+            for i in 0..264 {
+                let [x, y, w] = [i, i + 1, i + 2].map(|i| self.cudnn.tensor(i));
+                let a = self.cudnn.activation();
+                self.compute(a, x, y, 0x2000);
+                // SAFETY: it is used no more.
+                assert_eq!(unsafe { (self.cudnn.destroy_activation)(a) }, 0);
+                [x, y, w].into_iter().for_each(|t| self.cudnn.end(t));
+            }
+            wait();
+            last = start.elapsed().as_secs_f64() * 1e6;
+            self.backward(0x2000);
+            wait();
+        }
+        let start = Instant::now();
+        (0..100).for_each(|_| wait());
+        [last, start.elapsed().as_secs_f64() * 1e4]
     }
 }
 
@@ -169,11 +260,13 @@ fn nanoseconds(what: impl Fn(u32)) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / f64::from(TURNS)
 }
 
-/// Waits also until the worker has done what was sent, which does not count.
-fn nanoseconds_and_wait(what: impl Fn(u32)) -> f64 {
-    let wanted = DONE.load(Ordering::Relaxed) + u64::from(TURNS);
+/// Begins with all, and ends when the worker has done what was sent, which does not count.
+fn nanoseconds_and_wait(what: impl Fn(u32), all: &Barrier) -> f64 {
+    all.wait();
     let nanoseconds = nanoseconds(what);
-    while DONE.load(Ordering::Relaxed) < wanted {
+    SENT.fetch_add(TURNS.into(), Ordering::Relaxed);
+    all.wait();
+    while DONE.load(Ordering::Relaxed) < SENT.load(Ordering::Relaxed) {
         std::hint::spin_loop();
     }
     nanoseconds
@@ -187,28 +280,92 @@ fn real() -> PathBuf {
     fetched.join("9.1.0.70/nvidia/cudnn/lib/libcudnn.so.9")
 }
 
-fn main() {
-    let directory = common::installed();
-    let socket = directory.path().join("worker");
-    let listener = UnixListener::bind(&socket).unwrap();
+/// From now on this thread is on that processor alone, if there is one.
+fn pin(processor: usize) {
+    // SAFETY: plain numbers, of which none is wrong.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+/// A worker for one client, on a thread, and on that processor if it is told one.
+fn worker(socket: &Path, processor: Option<usize>) {
+    let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
+        processor.inspect(|processor| pin(*processor));
         let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
         serve(&channel, &mut Worker::new(channel.contents(), Idle)).unwrap();
     });
+}
+
+/// A process that makes an iteration for each line that it is told.
+struct Process {
+    child: Child,
+    said: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    fn start(libraries: &Path, mode: &str) -> Self {
+        let socket = libraries.join(format!("worker-{mode}"));
+        worker(&socket, Some(1));
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env(ITERATE, libraries).env("VGPU_WORKER", socket).env("VGPU_REUSE", mode);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, said }
+    }
+
+    fn iteration(&mut self) -> [f64; 2] {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let line = self.said.next().unwrap().unwrap();
+        let (iteration, floor) = line.split_once(' ').unwrap();
+        [iteration, floor].map(|number| number.parse().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Tells such a process where the libraries are.
+const ITERATE: &str = "VGPU_BENCH_ITERATE";
+
+fn iterate(libraries: &Path) {
+    pin(0);
+    let facade = Facade::new(Cudnn::load(&libraries.join("libcudnn.so.9")));
+    // SAFETY: as of the other library.
+    let runtime = Box::leak(Box::new(unsafe { Library::new(libraries.join("libcudart.so.12")) }.unwrap()));
+    // SAFETY: the type is the C function's.
+    let synchronise = *unsafe { runtime.get(b"cudaDeviceSynchronize") }.unwrap();
+    for _ in std::io::stdin().lines() {
+        let [iteration, floor] = facade.iteration(synchronise);
+        println!("{iteration} {floor}");
+    }
+}
+
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of[of.len() / 2]
+}
+
+fn turns(libraries: &Path) {
+    let socket = libraries.join("worker");
+    worker(&socket, None);
     // SAFETY: the other thread does not look at the environment.
     unsafe { std::env::set_var("VGPU_WORKER", &socket) };
-    let cudnn = Cudnn::load(&directory.path().join("libcudnn.so.9"));
-    let [mut activation, mut handle] = [std::ptr::null_mut(); 2];
-    // SAFETY: the places are pointers'.
-    assert_eq!(unsafe { (cudnn.create_activation)(&raw mut activation) }, 0);
-    // SAFETY: as above.
-    assert_eq!(unsafe { (cudnn.create_handle)(&raw mut handle) }, 0);
-    let facade = Facade { cudnn, handle, activation, kept: cudnn.tensor(0) };
-
+    let cudnn = Cudnn::load(&libraries.join("libcudnn.so.9"));
+    let facade = Facade::new(cudnn);
     type Measure = Box<dyn Fn() -> f64>;
     let mut all: Vec<(&str, &str, Measure)> = vec![
-        ("with a use, predicted", "50", Box::new(move || facade.with_use(0))),
-        ("with a use, known", "80", Box::new(move || facade.with_use(1))),
+        ("with a use, predicted", "50", Box::new(move || facade.with_use(0, &Barrier::new(1)))),
+        ("with a use, known", "80", Box::new(move || facade.with_use(1, &Barrier::new(1)))),
+        ("predicted, two threads", "50", Box::new(move || facade.by_two(0))),
+        ("known, two threads", "80", Box::new(move || facade.by_two(1))),
         ("without a use", "", Box::new(move || cudnn.without_use())),
     ];
     if real().exists() {
@@ -220,8 +377,36 @@ fn main() {
         all.iter().zip(&mut measured).for_each(|((_, _, measure), measured)| measured.push(measure()));
     }
     println!("{:<34} {:>8} {:>5}", "create, set4d, destroy", "ns", "aim");
-    for ((name, aim, _), mut measured) in all.into_iter().zip(measured) {
-        measured.sort_by(f64::total_cmp);
-        println!("{name:<34} {:>8.1} {aim:>5}", measured[ROUNDS / 2]);
+    for ((name, aim, _), measured) in all.into_iter().zip(measured) {
+        println!("{name:<34} {:>8.1} {aim:>5}", median(measured));
     }
+}
+
+fn iterations(libraries: &Path) {
+    let modes = ["", "off", "off,waiting"];
+    let mut processes = modes.map(|mode| Process::start(libraries, mode));
+    let mut measured = modes.map(|_| Vec::new());
+    let mut floors = Vec::new();
+    for _ in 0..ITERATIONS {
+        for (process, measured) in processes.iter_mut().zip(&mut measured) {
+            let [iteration, floor] = process.iteration();
+            measured.push(iteration);
+            floors.push(floor);
+        }
+    }
+    let measured = measured.map(median);
+    println!("\n{:<34} {:>8} {:>15}", "ResNet-50-like iteration", "us", "of off,waiting");
+    for (name, us) in ["reuse", "off", "off,waiting"].iter().zip(measured) {
+        println!("{name:<34} {us:>8.1} {:>15.4}", us / measured[2]);
+    }
+    println!("{:<34} {:>8.1}", "one record and its answer", median(floors));
+}
+
+fn main() {
+    if let Some(libraries) = std::env::var_os(ITERATE) {
+        return iterate(libraries.as_ref());
+    }
+    let libraries = common::installed();
+    turns(libraries.path());
+    iterations(libraries.path());
 }

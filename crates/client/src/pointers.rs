@@ -144,6 +144,11 @@ impl In<c_char> {
 pub struct Address(u64);
 
 impl Address {
+    /// Of the device.
+    pub fn of(number: u64) -> Self {
+        Self(number)
+    }
+
     /// As a number, which may be the device's.
     pub fn number(self) -> u64 {
         self.0

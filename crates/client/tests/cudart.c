@@ -1,8 +1,8 @@
 /* The runtime's functions, a part of them at a time. Says what comes of each call. */
+#include <semaphore.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,6 +29,24 @@ struct attributes {
 struct pool_properties {
     int type, handles, place, device;
     char rest[72];
+};
+
+struct extent {
+    size_t width, height, depth;
+};
+struct volume {
+    void *address;
+    size_t pitch, width, height;
+};
+struct copy {
+    void *from_array;
+    size_t from_x, from_y, from_z;
+    struct volume from;
+    void *to_array;
+    size_t to_x, to_y, to_z;
+    struct volume to;
+    struct extent extent;
+    int kind;
 };
 
 int cudaGetDeviceCount(int *count);
@@ -91,6 +109,11 @@ int cudaMemsetAsync(void *address, int value, size_t bytes, handle stream);
 int cudaMemset_ptds(void *address, int value, size_t bytes);
 int cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height);
 int cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height, handle stream);
+int cudaMalloc3D(struct volume *volume, struct extent extent);
+int cudaMemcpy3D(const struct copy *copy);
+int cudaMemcpy3DAsync(const struct copy *copy, handle stream);
+int cudaMemset3D(struct volume volume, int value, struct extent extent);
+int cudaMemset3DAsync(struct volume volume, int value, struct extent extent, handle stream);
 int cudaStreamCreate(handle *stream);
 int cudaStreamCreateWithFlags(handle *stream, unsigned flags);
 int cudaStreamCreateWithPriority(handle *stream, unsigned flags, int priority);
@@ -306,6 +329,41 @@ static void host(void) {
     puts("");
 }
 
+static void wait_for(void *semaphore) {
+    sem_wait(semaphore);
+}
+
+/* Copies that wait for a function: those of host-allocated memory are asked for, no more. */
+static void asynchronous(void) {
+    char *a, *b, *device, *small;
+    handle stream;
+    sem_t go;
+    sem_init(&go, 0, 0);
+    cudaStreamCreate(&stream);
+    cudaMalloc((void **)&device, 1 << 20);
+    cudaMallocHost((void **)&a, 1 << 20);
+    cudaMallocHost((void **)&b, 1 << 20);
+    memset(a, 'o', 1 << 20);
+    SAY(cudaLaunchHostFunc(stream, wait_for, &go));
+    SAY(cudaMemcpyAsync(device, a, 1 << 20, TO_DEVICE, stream));
+    SAY(cudaMemcpy2DAsync(b, 4, device, 8, 4, 2, BY_ADDRESS, stream));
+    SAY(cudaStreamQuery(stream));
+    memcpy(a, "new and late", 12);
+    SAY(b[0]);
+    sem_post(&go);
+    SAY(cudaStreamSynchronize(stream));
+    printf("%s ", b);
+    /* More than there is of it, though in the same page: it is the program's as any other. */
+    SAY(cudaMallocHost((void **)&small, 5));
+    memcpy(small, "small", 5);
+    SAY(cudaMemcpyAsync(device, small, 8, TO_DEVICE, stream));
+    memset(small, 0, 5);
+    SAY(cudaMemcpy(a, device, 8, TO_HOST));
+    printf("%s ", a);
+    SAY(cudaGetLastError());
+    puts("");
+}
+
 /* Rows of three of five on the host, which are six apart, and eight or more on the device. */
 static void planes(void) {
     char from[12] = "abcde-fghij", to[13] = "............", *at, *shared;
@@ -347,6 +405,48 @@ static void planes(void) {
     SAY(cudaMallocPitch((void **)&at, &pitch, (size_t)-1, 2));
     SAY(cudaMallocPitch((void **)&at, &pitch, 0, 2));
     SAY(at == NULL);
+    SAY(cudaDeviceSynchronize());
+    puts("");
+}
+
+/* Two planes of two rows of three, of a program's three planes of two rows of five. */
+static void volumes(void) {
+    char from[31] = "abcdefghijklmnopqrstuvwxyzABCD", to[31] = "..............................";
+    struct volume on_device, nothing;
+    struct extent extent = {3, 2, 2}, large = {5, 2, 3};
+    SAY(cudaMalloc3D(&on_device, large));
+    SAY(on_device.pitch);
+    SAY(on_device.width == 5 && on_device.height == 2);
+    struct volume host = {from, 5, 5, 2}, back = {to, 5, 5, 2};
+    SAY(cudaMemset3D(on_device, '+', large));
+    struct copy in = {NULL, 1, 0, 1, host, NULL, 2, 0, 0, on_device, extent, TO_DEVICE};
+    SAY(cudaMemcpy3D(&in));
+    SAY(cudaMemset3DAsync(on_device, '-', (struct extent){1, 1, 3}, NULL));
+    struct copy out = {NULL, 0, 0, 0, on_device, NULL, 0, 0, 0, back, large, BY_ADDRESS};
+    SAY(cudaMemcpy3DAsync(&out, NULL));
+    printf("%s ", to);
+    puts("");
+    in.from_x = 3;
+    SAY(cudaMemcpy3D(&in));
+    in.from_x = 1;
+    in.to_z = 2;
+    SAY(cudaMemcpy3D(&in));
+    in.to_array = from;
+    SAY(cudaMemcpy3D(&in));
+    in.to_array = NULL;
+    in.extent = (struct extent){0, 2, (size_t)-1};
+    SAY(cudaMemcpy3D(&in));
+    in.kind = 5;
+    SAY(cudaMemcpy3D(&in));
+    SAY(cudaMemcpy3D(NULL));
+    SAY(cudaMemcpy3DAsync(&out, &out));
+    SAY(cudaMemset3D(on_device, 0, (struct extent){513, 1, 1}));
+    SAY(cudaMemset3D(on_device, 0, (struct extent){5, 2, 4}));
+    SAY(cudaMemset3D(back, 0, large));
+    SAY(cudaMalloc3D(&nothing, (struct extent){5, (size_t)-1, 2}));
+    SAY(cudaMalloc3D(&nothing, (struct extent){5, 0, 2}));
+    SAY(nothing.address == NULL);
+    SAY(cudaMalloc3D(NULL, large));
     SAY(cudaDeviceSynchronize());
     puts("");
 }
@@ -497,8 +597,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*part)(void);
     } parts[] = {{"device", device}, {"properties", properties}, {"context", context}, {"host", host},
-                 {"planes", planes}, {"addresses", addresses},   {"pools", pools},     {"streams", streams},
-                 {"none", none}};
+                 {"asynchronous", asynchronous}, {"planes", planes}, {"volumes", volumes}, {"addresses", addresses}, {"pools", pools},
+                 {"streams", streams}, {"none", none}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (count == 2 && strcmp(arguments[1], parts[i].name) == 0)
             parts[i].part();

@@ -69,6 +69,12 @@ fn host_allocated_memory_is_copied_in_order_and_freed_after_its_copies() {
     assert_eq!(err.lines().count(), 2, "{err}");
 }
 
+/// 600 is not ready: what is copied is what is there when the copy has its turn.
+#[test]
+fn copies_of_host_allocated_memory_are_not_waited_for_and_others_are() {
+    assert_says("asynchronous", &["0 0 0 600 0 0 new late 0 0 0 small 600"]);
+}
+
 /// 12 is no pitch.
 #[test]
 fn planes_are_copied_and_filled_and_nothing_beside_them() {
@@ -78,6 +84,14 @@ fn planes_are_copied_and_filled_and_nothing_beside_them() {
             "0 512 0 0 0 0 +abc+.+fgh+. 0 0 0 +a-c+.+f-h+. 0 0 0 +fbc-h+fgh+. 0 abcfgh+fgh+.",
             "12 12 1 1 0 1 1 1 1 1 0 0 101 2 0 1 0",
         ],
+    );
+}
+
+#[test]
+fn volumes_are_copied_and_filled_and_nothing_beside_them() {
+    assert_says(
+        "volumes",
+        &["0 512 1 0 0 0 0 -+lmn++qrs-+vwx++ABC-+++++++++", "12 1 801 0 21 1 400 1 1 1 2 0 1 1 0"],
     );
 }
 

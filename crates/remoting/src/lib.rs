@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Pure: [`cudnn`] (contents and rules), [`cublas`], [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
-//! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`], `counters`.
+//! [`iteration`], [`memo`], `deferred`. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`], `counters`.
 //! The system: `channel`, `memory`, `cpu`, the program `server` with `confine`, `watch` and `status`, and `sys`, which has
 //! all `unsafe`.
 

@@ -68,8 +68,9 @@ impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout> Number for T {}
 #[derive(Debug)]
 pub struct Memory {
     base: u64,
-    places: Places,
+    /// Given back before the budget is.
     numbers: Numbers,
+    places: Places,
 }
 
 impl Memory {
@@ -80,7 +81,7 @@ impl Memory {
     pub fn new(addresses: Range<u64>, budget: &Arc<Budget>) -> io::Result<Self> {
         let bytes = addresses.end.saturating_sub(addresses.start) / GRAIN * GRAIN;
         let numbers = Numbers::new(bytes as usize / size_of::<f32>())?;
-        Ok(Self { base: addresses.start, places: Places::new(bytes, GRAIN, budget), numbers })
+        Ok(Self { base: addresses.start, numbers, places: Places::new(bytes, GRAIN, budget) })
     }
 
     /// The address of so many bytes; none where there is no room, or nothing is asked for.
@@ -90,16 +91,14 @@ impl Memory {
 
     /// Frees what begins at an address. The flag tells whether anything did.
     pub fn free(&mut self, address: u64) -> bool {
-        let freed = address.checked_sub(self.base).and_then(|offset| self.places.give(offset));
-        freed.map(|freed| self.discard(freed)).is_some()
-    }
-
-    /// Gives the pages back to the system that nothing is on any more, of those that were freed just now.
-    fn discard(&mut self, freed: Range<u64>) {
-        let free = self.places.around(&freed);
-        let pages = freed.start / PAGE * PAGE..freed.end.next_multiple_of(PAGE);
-        let pages = pages.start.max(free.start.next_multiple_of(PAGE))..pages.end.min(free.end / PAGE * PAGE);
-        self.numbers.discard(pages.start as usize..pages.end as usize);
+        let Some(offset) = address.checked_sub(self.base) else { return false };
+        self.places.give(offset, |places, freed| {
+            // The pages that nothing else is on.
+            let free = places.around(&freed);
+            let start = (freed.start / PAGE * PAGE).max(free.start.next_multiple_of(PAGE));
+            let end = freed.end.next_multiple_of(PAGE).min(free.end / PAGE * PAGE);
+            self.numbers.discard(start as usize..end as usize);
+        })
     }
 
     /// How much of the budget there is.

@@ -73,18 +73,21 @@ impl Places {
         (self.end - free >= size).then_some(free)
     }
 
-    /// Frees what begins at an offset, and says which bytes these are.
-    pub fn give(&mut self, offset: u64) -> Option<Range<u64>> {
-        let size = self.live.remove(&offset)?;
+    /// Frees what begins at an offset, once `empty` has given back the memory of these bytes, since then they are
+    /// others'. The flag tells whether anything did.
+    pub fn give(&mut self, offset: u64, empty: impl FnOnce(&Self, Range<u64>)) -> bool {
+        let Some(size) = self.live.get(&offset).copied() else { return false };
+        empty(self, offset..offset + size);
+        self.live.remove(&offset);
         self.budget.give(size);
-        Some(offset..offset + size)
+        true
     }
 
-    /// All bytes that are free around some that are.
+    /// All bytes that would be free around a part, were it.
     #[must_use]
-    pub fn around(&self, free: &Range<u64>) -> Range<u64> {
-        let before = self.live.range(..free.start).next_back().map_or(0, |(offset, size)| offset + size);
-        let after = self.live.range(free.end..).next().map_or(self.end, |(offset, _)| *offset);
+    pub fn around(&self, part: &Range<u64>) -> Range<u64> {
+        let before = self.live.range(..part.start).next_back().map_or(0, |(offset, size)| offset + size);
+        let after = self.live.range(part.end..).next().map_or(self.end, |(offset, _)| *offset);
         before..after
     }
 
@@ -129,7 +132,10 @@ mod tests {
             assert_eq!(places.hold(&bytes), held, "{bytes:?}");
         }
         assert!(!places.hold(&(2000..2001)) && !places.hold(&(1023..1025)));
-        assert_eq!((places.give(1), places.give(a), places.give(a)), (None, Some(0..1024), None));
+        let mut emptied = None;
+        let mut give = |offset| places.give(offset, |_, bytes| emptied = Some(bytes));
+        assert_eq!([1, a, a].map(&mut give), [false, true, false]);
+        assert_eq!(emptied, Some(0..1024));
         assert!(!places.hold(&(0..1)));
     }
 
@@ -157,9 +163,19 @@ mod tests {
     fn what_is_free_around_is_up_to_what_is_taken() {
         let mut places = Places::new(4096, 512, &Budget::new(4096));
         let [a, b, c, d] = [0; 4].map(|_| places.take(512).unwrap());
-        assert_eq!((places.give(b), places.around(&(b..c))), (Some(512..1024), b..c));
-        assert_eq!((places.give(d), places.around(&(d..d + 512))), (Some(1536..2048), d..4096));
-        assert_eq!((places.give(c), places.around(&(c..d))), (Some(1024..1536), b..4096));
-        assert_eq!((places.give(a), places.around(&(a..b))), (Some(0..512), 0..4096));
+        let mut around = Vec::new();
+        for part in [b, d, c, a] {
+            assert!(places.give(part, |places, bytes| around.push(places.around(&bytes))));
+        }
+        assert_eq!(around, [b..c, d..4096, b..4096, 0..4096]);
+    }
+
+    #[test]
+    fn what_is_given_back_is_empty_before_others_can_have_it() {
+        let budget = Budget::new(512);
+        let mut places = Places::new(4096, 512, &budget);
+        let a = places.take(512).unwrap();
+        places.give(a, |_, _| assert_eq!(budget.info(), (0, 512)));
+        assert_eq!(budget.info(), (512, 512));
     }
 }

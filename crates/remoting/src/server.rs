@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
@@ -70,7 +71,7 @@ pub struct Arguments {
     pub watch: Option<RawFd>,
     /// Who it becomes where it is started as root.
     pub user: Option<u32>,
-    /// What it says of whom it is, in its lines.
+    /// Whose it is: then its lines are as those in the hooks' log.
     pub name: Option<String>,
 }
 
@@ -219,7 +220,7 @@ struct Server {
     host: Arc<Budget>,
     device: Range<u64>,
     /// What its lines begin with.
-    name: String,
+    name: Option<String>,
     lines: AtomicU32,
     clients: Mutex<Clients>,
 }
@@ -241,7 +242,7 @@ struct Served<'a> {
 impl Server {
     fn new(memory: u64, name: Option<&str>) -> Self {
         Self {
-            name: name.map_or_else(|| "vgpu-worker".into(), |name| format!("vgpu-worker: {name}")),
+            name: name.map(str::to_owned),
             budget: Budget::new(memory),
             host: Budget::new(memory),
             device: addresses(memory),
@@ -352,8 +353,13 @@ impl Server {
 
     fn say(&self, line: &str) {
         if self.lines.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            let line = match &self.name {
+                // Time, container, the exit code of what is no hook's error, message.
+                Some(name) => format!("{:.3} {name} 0 worker: {line}\n", Timestamp::now()),
+                None => format!("vgpu-worker: {line}\n"),
+            };
             // Nobody may read it, or the disk be full.
-            let _ = io::Write::write_all(&mut io::stderr(), format!("{}: {line}\n", self.name).as_bytes());
+            let _ = io::Write::write_all(&mut io::stderr(), line.as_bytes());
         }
     }
 }
@@ -391,7 +397,6 @@ mod tests {
         let socket = || Socket::Path("/run/s".into());
         let arguments = parse("--memory 1024 --socket /run/s --watch-fd 5");
         assert_eq!(arguments, Ok(Arguments { memory: 1024, socket: socket(), watch: Some(5), ..none() }));
-        assert_eq!(Server::new(1, Some("c1")).name, "vgpu-worker: c1");
         let arguments = parse("--watch-cgroup-fd 4 --memory 1 --user 7 --name c1 --socket-fd 3");
         let name = Some("c1".into());
         assert_eq!(arguments, Ok(Arguments { watch_cgroup: Some(4), user: Some(7), name, ..none() }));

@@ -429,8 +429,14 @@ impl<'a> Session<'a> {
     }
 
     /// The memory for what is copied, for as long as the guard is held.
-    pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// `ExecutionFailed` in a function that was deferred: whoever has the memory may wait for it.
+    pub(crate) fn staging(&self) -> cudnn::Result<MutexGuard<'_, Region<'a>>> {
+        if self.client.runs_here() {
+            return Err(Status::ExecutionFailed);
+        }
+        Ok(self.staging.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What it has of host-allocated memory.

@@ -210,6 +210,24 @@ fn it_ends_at_once_where_the_cgroup_is_empty_or_is_gone() {
     }
 }
 
+/// The worker does not look until both are gone.
+#[test]
+#[ignore = "needs root: it makes cgroups"]
+fn it_ends_where_the_cgroup_went_with_its_last_process() {
+    for folder in versions("removed") {
+        let cgroup = Cgroup::new(folder);
+        let last = sleeper();
+        cgroup.hold(&last);
+        let mut program = watching(&cgroup);
+        served(&program);
+        program.signal("STOP");
+        drop(last);
+        fs::remove_dir(&cgroup.0).unwrap();
+        program.signal("CONT");
+        ends(&mut program);
+    }
+}
+
 #[test]
 #[ignore = "needs root: it makes cgroups"]
 fn a_container_outlives_its_init_and_so_does_the_worker() {

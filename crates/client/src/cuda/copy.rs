@@ -153,6 +153,8 @@ struct Copy3d {
 
 fn volume(session: &Session<'_>, what: Copy3d, wait: bool) -> Result {
     let Copy3d { from, to, width, height, depth } = what;
+    // However many of nothing there are.
+    let depth = if width == 0 || height == 0 { 0 } else { depth };
     (0..depth).try_for_each(|number| {
         let [from, to] = [from.plane(number)?, to.plane(number)?];
         plane(session, Copy2d { from, to, width, height }, wait)

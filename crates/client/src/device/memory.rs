@@ -96,19 +96,15 @@ pub fn free(session: &Session<'_>, address: u64) -> Result<(), Error> {
     Ok(session.free(address)?)
 }
 
-/// Frees all that is a context's.
-///
-/// # Errors
-/// Of the way to the worker.
-pub fn free_of(session: &Session<'_>, context: u64) -> Result<(), Error> {
+/// Takes away what is a context's, and says where it begins.
+pub fn end_of(context: u64) -> Vec<u64> {
     let mut all = allocations();
     let of = |allocation: &&Allocation| allocation.context == context;
     let addresses: Vec<u64> = all.by_address.values().filter(of).map(|of| of.address).collect();
     for address in &addresses {
         all.remove(*address);
     }
-    drop(all);
-    addresses.into_iter().try_for_each(|address| Ok(session.free(address)?))
+    addresses
 }
 
 /// What an address is in; none where it is in nothing.
