@@ -166,6 +166,7 @@ fn bring_in<'a>(
     let allow_other_access = rollback.pool.policy.allow_other_access;
     let plan = host.plan(lease, &servable, &rollback.pool.policy)?;
     let Servable { bundle, rules, found, worker, .. } = servable;
+    let closed: Vec<DeviceNumber> = plan.others.iter().map(|node| node.number).collect();
     if let (Some(memory), Some(program)) = (lease.remote(), worker) {
         let cgroup = cgroups.outermost();
         rollback.worker = Some(Worker::start(rollback.state_dir, lease, memory, cgroup, &program)?);
@@ -173,7 +174,8 @@ fn bring_in<'a>(
     let socket = rollback.worker.as_ref().map(Worker::socket).transpose()?;
     let open = live::open(plan, &host.driver, host.majors, found.files, socket)?;
     let allowed = rollback.opened.insert(inject::allow_devices(cgroups, &open.numbers(), &rules)?);
-    let others = if allow_other_access { Vec::new() } else { host.numbers_beside(&open.numbers()) };
+    let others =
+        if allow_other_access { Vec::new() } else { [host.numbers_beside(&open.numbers()), closed].concat() };
     let birth = inject::confine(cgroups, allowed, &others)?;
     let given: Vec<DeviceNumber> = bundle.devices().iter().filter_map(Device::number).collect();
     let entry = Entry {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use common::bundle::{with_dev, without_dev};
+use common::client;
 use common::container::Builder;
 use common::driver::install_all;
 use common::host::{DRIVER, Host, make_dir};
@@ -44,12 +45,14 @@ fn keep_arch(path: &str) -> String {
     path.replace("nvidia_icd.<arch>", "nvidia_icd.x86_64")
 }
 
-/// A share of one GPU, and a MIG device of another.
+/// A share of one GPU, one of it that a worker has, and a MIG device of another.
 const POOL: &str = "[[type]]\nname = \"small\"\nmemory = \"10GiB\"\ncompute = 25\n\
-    [[type]]\nname = \"mig\"\nmig = \"1g.5gb\"\n[[gpu]]\nproduct = \"*\"\nvgpus = { small = 1 }\n";
+    [[type]]\nname = \"far\"\nmemory = \"1GiB\"\ncompute = 25\nisolation = \"remote\"\n\
+    [[type]]\nname = \"mig\"\nmig = \"1g.5gb\"\n[[gpu]]\nproduct = \"*\"\nvgpus = { small = 1, far = 1 }\n";
 
 /// A host on which everything is there that a container can get.
 fn host() -> Host {
+    client::install();
     let host = Host::builder(Cgroups::V1).nvml().pool(POOL).build();
     host.set_mig(&host.gpus[0], Some(&[whole("1g.5gb", 1)]));
     install_all(&host.driver_root(), DRIVER);
@@ -57,19 +60,34 @@ fn host() -> Host {
     host
 }
 
-/// An image with a linker cache and a drop-in directory, or one with musl's loader.
-fn furnish(root: &Path, musl: bool) {
-    if musl {
+/// What is in an image, and what it asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Image {
+    /// A linker cache and a drop-in directory; GPUs.
+    Glibc,
+    /// The same, and a C library; a worker.
+    Remote,
+    /// musl's loader; GPUs.
+    Musl,
+}
+
+fn furnish(root: &Path, image: Image) {
+    if image == Image::Musl {
         make_dir(&root.join("lib"));
         fs::write(root.join(format!("lib/ld-musl-{}.so.1", std::env::consts::ARCH)), "").expect("a loader");
     } else {
         make_dir(&root.join("etc/ld.so.conf.d"));
         fs::write(root.join("etc/ld.so.cache"), "").expect("a cache");
     }
+    if image == Image::Remote {
+        make_dir(&root.join("lib64"));
+        fs::copy("/lib/x86_64-linux-gnu/libc.so.6", root.join("lib64/libc.so.6")).expect("a C library");
+    }
 }
 
-fn asking(builder: Builder<'_>) -> Builder<'_> {
-    let builder = builder.annotation("vgpu.count", "2").env("NVIDIA_DRIVER_CAPABILITIES", "all");
+fn asking(builder: Builder<'_>, image: Image) -> Builder<'_> {
+    let (key, value) = if image == Image::Remote { ("vgpu.type", "far") } else { ("vgpu.count", "2") };
+    let builder = builder.annotation(key, value).env("NVIDIA_DRIVER_CAPABILITIES", "all");
     builder.with_driver_in_proc().args(&["cat", "/proc/self/mountinfo"])
 }
 
@@ -93,25 +111,25 @@ fn what_is_mounted_and_what_stays_is_in_the_docs() {
     let host = host();
     let (mut all_mounted, mut all_stays) = (BTreeSet::new(), BTreeSet::new());
     for (n, overlay) in [false, false, true, true].into_iter().enumerate() {
-        for musl in [false, true] {
+        for image in [Image::Glibc, Image::Remote, Image::Musl] {
             let runtime = [Runtime::Runc, Runtime::Crun][n % 2];
             let tweak = if n == 0 { without_dev } else { with_dev };
             let builder = || host.container(runtime).tweak(tweak);
             let plain = builder().with_driver_in_proc().args(&["cat", "/proc/self/mountinfo"]);
-            let plain = plain.furnish(|root| furnish(root, musl));
+            let plain = plain.furnish(|root| furnish(root, image));
             let plain = if overlay { plain.overlay() } else { plain }.build();
             let usual = mounted(&plain.run().ok().stdout);
             let root = host.view().path(plain.root());
             let before = Snapshot::of(&root);
-            let has = mounted(&asking(builder().on_root(plain.root())).build().run().ok().stdout);
+            let has = mounted(&asking(builder().on_root(plain.root()), image).build().run().ok().stdout);
             all_mounted.extend(has.difference(&usual).cloned());
             let after = Snapshot::of(&root);
             all_stays.extend(stays(&before, &after));
-            if overlay && !musl {
+            if overlay && image != Image::Musl {
                 assert_ne!(fs::read(root.join("etc/ld.so.cache")).expect("the cache"), b"");
                 all_stays.insert("/etc/ld.so.cache".to_owned());
             }
-            let again = asking(builder().on_root(plain.root())).build();
+            let again = asking(builder().on_root(plain.root()), image).build();
             again.run().ok();
             assert_eq!(Snapshot::of(&root).new_since(&after), [""; 0].map(Path::new));
         }

@@ -33,6 +33,7 @@ test)
     need ctr containerd
     need gcc gcc
     need musl-gcc musl-tools
+    need capnp capnproto
     need strace strace
     need bpftool bpftool
     need unshare util-linux

@@ -13,6 +13,7 @@ use vgpu_remoting::cudnn::convolution::Convolution;
 use vgpu_remoting::cudnn::dropout::Dropout;
 use vgpu_remoting::cudnn::filter::Filter;
 use vgpu_remoting::cudnn::pooling::Pooling;
+use vgpu_remoting::cudnn::reduction::Reduction;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{DOUBLE, Result, Status, Version};
 use vgpu_remoting::descriptor::{Ints, MAX_DIMS};
@@ -94,6 +95,7 @@ plain! {
     Pooling: usize = usize::from;
     Activation: usize = usize::from;
     Dropout: usize = usize::from;
+    Reduction: usize = usize::from;
     Option<Tensor>: usize = usize::from;
     Option<Filter>: usize = usize::from;
     Option<Convolution>: usize = usize::from;

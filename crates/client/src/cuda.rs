@@ -11,7 +11,7 @@ mod memory;
 mod names;
 mod pointer;
 pub mod pool;
-mod stream;
+pub mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,8 @@ pub const VERSION: c_int = 12_040;
 
 type Result<T = ()> = std::result::Result<T, Error>;
 
-fn code(result: Result) -> c_int {
+/// What C is told of a result.
+pub fn code(result: Result) -> c_int {
     result.map_or_else(|Error(error)| error, |()| 0)
 }
 

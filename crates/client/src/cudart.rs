@@ -12,6 +12,7 @@ mod names;
 mod pool;
 mod properties;
 mod stream;
+mod volume;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -19,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vgpu_remoting::session::Session;
 
-use crate::device::{Error, context as contexts};
+use crate::device::{Error, context as contexts, initialise};
 use crate::pointers::Out;
 use crate::{cuda, name_of, process};
 
@@ -40,12 +41,18 @@ fn alone(call: impl FnOnce() -> Result) -> c_int {
 }
 
 /// What C is told of a call for which there need be no context.
-fn ask(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
-    alone(|| process::call(|session, _| call(session)))
+fn ask(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
+    alone(|| {
+        process::call(|session, _| {
+            // The driver works from then on. Where there is no device, whoever wants one says so.
+            let _ = initialise(session);
+            call(session)
+        })
+    })
 }
 
 /// What C is told of a call for which there is a context.
-fn answer(call: impl FnOnce(&Session<'static>) -> Result) -> c_int {
+fn answer(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     ask(|session| {
         contexts::enter(session)?;
         call(session)

@@ -1,6 +1,6 @@
-//! What programs pass by pointer to the driver's and the runtime's functions, and followed here alone. Nobody but a C call makes a value of
-//! these types, in whose declaration it stands: so it is NULL, or the program's own, and of the type that is said there.
-//! Alignment is not asked for.
+//! What programs pass by pointer to the driver's and the runtime's functions, which is followed here alone. Nobody but a C
+//! call makes a value of these types, in whose declaration it stands: so it is NULL, or the program's own, and of the type
+//! that is said there. Alignment is not asked for.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -144,42 +144,13 @@ impl In<c_char> {
 pub struct Address(u64);
 
 impl Address {
+    /// Of the device.
+    pub fn of(number: u64) -> Self {
+        Self(number)
+    }
+
     /// As a number, which may be the device's.
     pub fn number(self) -> u64 {
         self.0
-    }
-}
-
-/// A function of the program's, or NULL.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct HostFunction(Option<unsafe extern "C" fn(*mut c_void)>);
-
-impl HostFunction {
-    /// To be called with what the C call says.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` where it is NULL.
-    pub fn get(self) -> Result<impl FnOnce(*mut c_void), Error> {
-        let function = self.0.ok_or(Error::INVALID_VALUE)?;
-        // SAFETY: it is the program's own, which wants it to be called so.
-        Ok(move |data| unsafe { function(data) })
-    }
-}
-
-/// A function of the program's that is told of a stream and a status, or NULL.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub struct Callback(Option<unsafe extern "C" fn(u64, i32, *mut c_void)>);
-
-impl Callback {
-    /// As [`HostFunction::get`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn get(self) -> Result<impl FnOnce(u64, i32, *mut c_void), Error> {
-        let function = self.0.ok_or(Error::INVALID_VALUE)?;
-        // SAFETY: as there.
-        Ok(move |stream, status, data| unsafe { function(stream, status, data) })
     }
 }

@@ -11,12 +11,10 @@ pub fn in_forked_children(child: extern "C" fn()) {
     unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
-/// The address of a function of a library that this process has loaded, by the library's name.
+/// The address of a function of a library, by that's name, by which a program would load it. It stays loaded.
 pub fn function(library: &CStr, name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: `RTLD_NOLOAD` loads nothing, and runs nothing of a library. A handle that is found keeps the library, of
-    // which a program then has functions.
-    let library =
-        NonNull::new(unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) })?;
+    // SAFETY: what loading it runs, a program's loading it would run.
+    let library = NonNull::new(unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY) })?;
     // SAFETY: it is a library's handle.
     NonNull::new(unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) }).map(NonNull::as_ptr)
 }

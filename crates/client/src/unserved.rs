@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::catch_unwind;
+use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vgpu_remoting::counters::{NAMES, put_unserved};
@@ -13,10 +14,12 @@ use vgpu_remoting::sync::Region;
 use crate::process::is_forked;
 use crate::{cudart, log};
 
-static UNSERVED: Mutex<Unserved> = Mutex::new(Unserved { calls: Vec::new(), shared: None });
+static UNSERVED: Mutex<Unserved> = Mutex::new(Unserved { process: 0, calls: Vec::new(), shared: None });
 
 /// Which functions were called, and how often; those beyond [`NAMES`] count together for the worker.
 struct Unserved {
+    /// Whose calls they are: a child has its parent's memory, and has called nothing.
+    process: u32,
     calls: Vec<Call>,
     /// Where the worker is told. Such a call begins nothing: a program may fork after it.
     shared: Option<Region<'static>>,
@@ -38,7 +41,11 @@ impl Unserved {
 }
 
 fn lock() -> MutexGuard<'static, Unserved> {
-    UNSERVED.lock().unwrap_or_else(PoisonError::into_inner)
+    let mut unserved = UNSERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    if unserved.process != process::id() {
+        *unserved = Unserved { process: process::id(), calls: Vec::new(), shared: None };
+    }
+    unserved
 }
 
 /// Has the worker told in these counters what was called so far, and will be.

@@ -60,7 +60,7 @@ int main(void) {
     cublasSetPointerMode_v2(blas, OF_PROGRAM);
     SAY(cublasSgemv_v2(blas, 0, 2, 2, NULL, at, 2, at, 1, &zero, c, 1));
     SAY(cublasSgemv_v2(blas, 0, 2, 2, &two, at, 1, at, 1, &zero, c, 1));
-    SAY(cublasGemmEx(blas, 0, 0, 2, 2, 2, &two, at, HALF, 2, at, HALF, 2, &zero, c, HALF, 2, SUMS, -1));
+    SAY(cublasGemmEx(blas, 0, 0, 2, 2, 2, &two, at, HALF, 2, at, SINGLE, 2, &zero, c, SINGLE, 2, SUMS, -1));
     SAY(cublasDestroy_v2(blas));
     SAY(cublasDestroy_v2(blas));
     SAY(cublasSnrm2_v2(blas, 2, at, 1, &length));

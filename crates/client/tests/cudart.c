@@ -1,8 +1,8 @@
 /* The runtime's functions, a part of them at a time. Says what comes of each call. */
+#include <semaphore.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,6 +29,24 @@ struct attributes {
 struct pool_properties {
     int type, handles, place, device;
     char rest[72];
+};
+
+struct extent {
+    size_t width, height, depth;
+};
+struct volume {
+    void *address;
+    size_t pitch, width, height;
+};
+struct copy {
+    void *from_array;
+    size_t from_x, from_y, from_z;
+    struct volume from;
+    void *to_array;
+    size_t to_x, to_y, to_z;
+    struct volume to;
+    struct extent extent;
+    int kind;
 };
 
 int cudaGetDeviceCount(int *count);
@@ -87,9 +105,15 @@ int cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
 int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height,
                       int kind, handle stream);
 int cudaMemset(void *address, int value, size_t bytes);
+int cudaMemsetAsync(void *address, int value, size_t bytes, handle stream);
 int cudaMemset_ptds(void *address, int value, size_t bytes);
 int cudaMemset2D(void *address, size_t pitch, int value, size_t width, size_t height);
 int cudaMemset2DAsync(void *address, size_t pitch, int value, size_t width, size_t height, handle stream);
+int cudaMalloc3D(struct volume *volume, struct extent extent);
+int cudaMemcpy3D(const struct copy *copy);
+int cudaMemcpy3DAsync(const struct copy *copy, handle stream);
+int cudaMemset3D(struct volume volume, int value, struct extent extent);
+int cudaMemset3DAsync(struct volume volume, int value, struct extent extent, handle stream);
 int cudaStreamCreate(handle *stream);
 int cudaStreamCreateWithFlags(handle *stream, unsigned flags);
 int cudaStreamCreateWithPriority(handle *stream, unsigned flags, int priority);
@@ -279,6 +303,7 @@ static void host(void) {
     puts("");
     SAY(cudaMemGetInfo(&before, &total));
     /* At once, while they are copied. */
+    memset(a + 8, 'y', 8);
     SAY(cudaMemcpyAsync(device, a, 1 << 20, TO_DEVICE, stream));
     SAY(cudaFreeHost(a));
     SAY(cudaFreeHost(a));
@@ -301,6 +326,41 @@ static void host(void) {
     int status;
     wait(&status);
     SAY(status);
+    puts("");
+}
+
+static void wait_for(void *semaphore) {
+    sem_wait(semaphore);
+}
+
+/* Copies that wait for a function: those of host-allocated memory are asked for, no more. */
+static void asynchronous(void) {
+    char *a, *b, *device, *small;
+    handle stream;
+    sem_t go;
+    sem_init(&go, 0, 0);
+    cudaStreamCreate(&stream);
+    cudaMalloc((void **)&device, 1 << 20);
+    cudaMallocHost((void **)&a, 1 << 20);
+    cudaMallocHost((void **)&b, 1 << 20);
+    memset(a, 'o', 1 << 20);
+    SAY(cudaLaunchHostFunc(stream, wait_for, &go));
+    SAY(cudaMemcpyAsync(device, a, 1 << 20, TO_DEVICE, stream));
+    SAY(cudaMemcpy2DAsync(b, 4, device, 8, 4, 2, BY_ADDRESS, stream));
+    SAY(cudaStreamQuery(stream));
+    memcpy(a, "new and late", 12);
+    SAY(b[0]);
+    sem_post(&go);
+    SAY(cudaStreamSynchronize(stream));
+    printf("%s ", b);
+    /* More than there is of it, though in the same page: it is the program's as any other. */
+    SAY(cudaMallocHost((void **)&small, 5));
+    memcpy(small, "small", 5);
+    SAY(cudaMemcpyAsync(device, small, 8, TO_DEVICE, stream));
+    memset(small, 0, 5);
+    SAY(cudaMemcpy(a, device, 8, TO_HOST));
+    printf("%s ", a);
+    SAY(cudaGetLastError());
     puts("");
 }
 
@@ -345,6 +405,48 @@ static void planes(void) {
     SAY(cudaMallocPitch((void **)&at, &pitch, (size_t)-1, 2));
     SAY(cudaMallocPitch((void **)&at, &pitch, 0, 2));
     SAY(at == NULL);
+    SAY(cudaDeviceSynchronize());
+    puts("");
+}
+
+/* Two planes of two rows of three, of a program's three planes of two rows of five. */
+static void volumes(void) {
+    char from[31] = "abcdefghijklmnopqrstuvwxyzABCD", to[31] = "..............................";
+    struct volume on_device, nothing;
+    struct extent extent = {3, 2, 2}, large = {5, 2, 3};
+    SAY(cudaMalloc3D(&on_device, large));
+    SAY(on_device.pitch);
+    SAY(on_device.width == 5 && on_device.height == 2);
+    struct volume host = {from, 5, 5, 2}, back = {to, 5, 5, 2};
+    SAY(cudaMemset3D(on_device, '+', large));
+    struct copy in = {NULL, 1, 0, 1, host, NULL, 2, 0, 0, on_device, extent, TO_DEVICE};
+    SAY(cudaMemcpy3D(&in));
+    SAY(cudaMemset3DAsync(on_device, '-', (struct extent){1, 1, 3}, NULL));
+    struct copy out = {NULL, 0, 0, 0, on_device, NULL, 0, 0, 0, back, large, BY_ADDRESS};
+    SAY(cudaMemcpy3DAsync(&out, NULL));
+    printf("%s ", to);
+    puts("");
+    in.from_x = 3;
+    SAY(cudaMemcpy3D(&in));
+    in.from_x = 1;
+    in.to_z = 2;
+    SAY(cudaMemcpy3D(&in));
+    in.to_array = from;
+    SAY(cudaMemcpy3D(&in));
+    in.to_array = NULL;
+    in.extent = (struct extent){0, 2, (size_t)-1};
+    SAY(cudaMemcpy3D(&in));
+    in.kind = 5;
+    SAY(cudaMemcpy3D(&in));
+    SAY(cudaMemcpy3D(NULL));
+    SAY(cudaMemcpy3DAsync(&out, &out));
+    SAY(cudaMemset3D(on_device, 0, (struct extent){513, 1, 1}));
+    SAY(cudaMemset3D(on_device, 0, (struct extent){5, 2, 4}));
+    SAY(cudaMemset3D(back, 0, large));
+    SAY(cudaMalloc3D(&nothing, (struct extent){5, (size_t)-1, 2}));
+    SAY(cudaMalloc3D(&nothing, (struct extent){5, 0, 2}));
+    SAY(nothing.address == NULL);
+    SAY(cudaMalloc3D(NULL, large));
     SAY(cudaDeviceSynchronize());
     puts("");
 }
@@ -399,9 +501,15 @@ static void pools(void) {
 
 static void count(void *data) {
     int count = -1;
-    /* A program must not, and nothing holds it up. */
+    /* It wants nothing of the device. */
     cudaGetDeviceCount(&count);
     *(int *)data += count;
+}
+
+static char *shared, seen[8];
+static void see(void *data) {
+    (void)data;
+    memcpy(seen, shared, 4);
 }
 
 static handle called;
@@ -445,15 +553,24 @@ static void streams(void) {
     SAY(cudaEventDestroy(event));
     SAY(cudaEventQuery(event));
     puts("");
+    cudaMalloc((void **)&shared, 1 << 20);
+    char *device = shared;
+    cudaMallocHost((void **)&shared, 1 << 20);
+    cudaMemsetAsync(device, 'm', 1 << 20, a);
+    SAY(cudaMemcpyAsync(shared, device, 1 << 20, TO_HOST, a));
+    SAY(cudaLaunchHostFunc(a, see, NULL));
+    SAY(cudaStreamSynchronize(a));
+    printf("%s ", seen);
     value = 0;
     SAY(cudaLaunchHostFunc(a, count, &value));
-    SAY(value);
     SAY(cudaStreamAddCallback(b, callback, &value, 0));
+    SAY(cudaDeviceSynchronize());
     SAY(value);
     SAY(called == b);
     SAY(cudaStreamAddCallback(b, callback, &value, 1));
     SAY(cudaLaunchHostFunc(&a, count, &value));
     SAY(cudaLaunchHostFunc(a, NULL, &value));
+    SAY(cudaStreamQuery(a));
     SAY(value);
     SAY(cudaStreamDestroy(a));
     SAY(cudaStreamDestroy(b));
@@ -480,8 +597,8 @@ int main(int count, char **arguments) {
         const char *name;
         void (*part)(void);
     } parts[] = {{"device", device}, {"properties", properties}, {"context", context}, {"host", host},
-                 {"planes", planes}, {"addresses", addresses},   {"pools", pools},     {"streams", streams},
-                 {"none", none}};
+                 {"asynchronous", asynchronous}, {"planes", planes}, {"volumes", volumes}, {"addresses", addresses}, {"pools", pools},
+                 {"streams", streams}, {"none", none}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (count == 2 && strcmp(arguments[1], parts[i].name) == 0)
             parts[i].part();

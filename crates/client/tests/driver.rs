@@ -6,25 +6,29 @@ use std::process::{Command, Output};
 
 use common::{Worker, compiled, installed, said};
 
-/// Has the C program `driver.c` do `what`.
-fn driver(what: &str, worker: &str) -> Output {
+/// Has a C program of `driver/` do `what`.
+fn driver(program: &str, what: &str, worker: &str) -> Output {
     let libraries = installed();
-    let program = compiled("driver.c", libraries.path(), &["libcuda.so.1", "libcudart.so.12"]);
+    let program = compiled(
+        &format!("driver/{program}.c"),
+        libraries.path(),
+        &["libcuda.so.1", "libcudart.so.12", "libcublas.so.12"],
+    );
     let mut command = Command::new(program);
     command.arg(what).env("LD_LIBRARY_PATH", libraries.path()).env("VGPU_WORKER", worker);
     command.output().unwrap()
 }
 
 /// What it says, beside what is said of functions that are not served.
-fn says(what: &str) -> (String, String) {
+fn says(program: &str, what: &str) -> (String, String) {
     let worker = Worker::start(16 << 20);
-    said(&driver(what, worker.socket().to_str().unwrap()))
+    said(&driver(program, what, worker.socket().to_str().unwrap()))
 }
 
 /// That what is said is this, one line for each; and nothing is not served.
 #[track_caller]
-fn assert_says(what: &str, lines: &[&str]) {
-    let (out, err) = says(what);
+fn assert_says(program: &str, what: &str, lines: &[&str]) {
+    let (out, err) = says(program, what);
     let said: Vec<&str> = out.lines().map(str::trim_end).collect();
     assert_eq!(said, lines);
     assert_eq!(err, "");
@@ -34,6 +38,7 @@ fn assert_says(what: &str, lines: &[&str]) {
 #[test]
 fn nothing_works_before_it_is_initialised_and_then_there_is_one_device() {
     assert_says(
+        "contexts",
         "start",
         &[
             "3 3 3 1 0 12040 0 0",
@@ -45,8 +50,13 @@ fn nothing_works_before_it_is_initialised_and_then_there_is_one_device() {
 }
 
 #[test]
+fn who_asks_the_runtime_has_the_driver_work() {
+    assert_says("contexts", "asked", &["3 0 0 0 1 0 0"]);
+}
+
+#[test]
 fn without_a_worker_there_is_no_device() {
-    let (out, err) = said(&driver("none", "/nowhere"));
+    let (out, err) = said(&driver("contexts", "none", "/nowhere"));
     assert_eq!(out, "100 3 100 \n");
     assert_eq!(err.lines().count(), 1, "{err}");
 }
@@ -55,6 +65,7 @@ fn without_a_worker_there_is_no_device() {
 #[test]
 fn contexts_are_stacked_in_each_thread_and_end_once() {
     assert_says(
+        "contexts",
         "contexts",
         &[
             "0 1 201 201 201 101 1 1 1 0 0 0 0 12 0 3020 201 0",
@@ -68,21 +79,27 @@ fn contexts_are_stacked_in_each_thread_and_end_once() {
 /// 400 is no such handle.
 #[test]
 fn what_is_a_contexts_ends_with_it() {
-    assert_says("ends", &["0 0 0 0 0 1 0 1 0 0 400 0 1 0 400 400 1 1 1"]);
+    assert_says("contexts", "ends", &["0 0 0 0 0 1 0 1 0 0 400 0 1 0 400 400 1 1 1"]);
 }
 
 #[test]
 fn the_primary_context_is_the_runtimes_and_comes_back_by_the_same_handle() {
     assert_says(
+        "contexts",
         "primary",
         &["0 0 0 201 0 1 101 0 0 1 4 1 1 201 0 0 0 0 709 0 1 0 1 400", "0 1 0 0 0 0 709 0 0 1 0 0 1 0 1"],
     );
 }
 
+#[test]
+fn threads_have_contexts_side_by_side_and_nothing_is_left() {
+    assert_says("contexts", "threads", &["0 0 0 0 0 0 0 0 1"]);
+}
+
 /// 2 is no room, 500 not found, 801 not supported.
 #[test]
 fn memory_is_copied_and_filled_and_wrong_addresses_are_said_at_once() {
-    let (out, err) = says("memory");
+    let (out, err) = says("memory", "memory");
     let wanted = "201 201 0 1 1 2 0 1 0 1 8 0 500 \n\
                   0 0 0 0 ABCDABx 0 0 0 ababcde 0 0 0 0 -BCDEFG\n\
                   1 1 1 0 1 1 400 1 1 1 1 0 801 1 0 \n\
@@ -92,8 +109,14 @@ fn memory_is_copied_and_filled_and_wrong_addresses_are_said_at_once() {
 }
 
 #[test]
+fn planes_follow_each_other() {
+    assert_says("memory", "volumes", &["0 0 0 kl..qr.. 400 1 801 0 1"]);
+}
+
+#[test]
 fn host_allocated_memory_is_copied_in_order_and_ends_with_its_context() {
     assert_says(
+        "memory",
         "host",
         &["201 0 0 1 1 1 2 0 5 1 1 0", "0 0 0 ABCDEFG 0 0 ABCDABG 1 0 1 0 1 0 1 1 0 8 0 1 1 0 0 1"],
     );
@@ -101,12 +124,13 @@ fn host_allocated_memory_is_copied_in_order_and_ends_with_its_context() {
 
 #[test]
 fn an_address_says_what_it_is_in() {
-    assert_says("pointers", &["0 1 0 2 0 1 1 0 0 0 0 0 1000 1 1 1 1 1 0 1 0 1 1"]);
+    assert_says("memory", "pointers", &["0 1 0 2 0 1 1 0 0 0 0 0 1000 1 1 1 1 1 0 1 0 1 1"]);
 }
 
 #[test]
 fn pools_are_names_for_what_was_allocated_from_them() {
     assert_says(
+        "memory",
         "pools",
         &[
             "0 0 1 201 0 0 0 400 0 1024 400 0 1 0 0 0 0 1024 1 0 0 0",
@@ -117,7 +141,7 @@ fn pools_are_names_for_what_was_allocated_from_them() {
 
 #[test]
 fn streams_and_events_are_the_runtimes_too_and_no_childs() {
-    let (out, err) = says("streams");
+    let (out, err) = says("streams", "streams");
     let wanted = "201 201 1 1 0 0 0 1 0 0 0 0 0 400 400 0 400 400 \n\
                   1 1 0 0 0 400 0 0 400 400 0 0 0 1 400 1 0 400 400 0 \n\
                   0 0 0 400 0 0 400 801 0 \n";
@@ -129,12 +153,23 @@ fn streams_and_events_are_the_runtimes_too_and_no_childs() {
 #[test]
 fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {
     let lines = ["1 400 0 0 0 0 0 1 0 0 0 600 600 0", "0 0 0 0 3 123 1 0 Z 0 0"];
-    assert_says("functions", &lines);
+    assert_says("streams", "functions", &lines);
+}
+
+#[test]
+fn what_ends_waits_for_a_function_and_the_function_for_nothing() {
+    assert_says("streams", "released", &["0 0 201"]);
+}
+
+/// 719 is a failed compute.
+#[test]
+fn an_error_that_nobody_waited_for_is_said_by_all_that_wait() {
+    assert_says("streams", "wrong", &["0 0 0 0 0 719 719 1 719 719 719 719"]);
 }
 
 #[test]
 fn each_function_has_an_address_by_its_name_and_version() {
-    let (out, err) = says("entries");
+    let (out, err) = says("streams", "entries");
     assert_eq!(out, "0 0 1 0 0 0 0 1 0 500 1 1 500 2 1 1 1 0 801 \n");
     assert!(err.contains("cuModuleLoad is not served") && err.lines().count() == 1, "{err}");
 }

@@ -2,11 +2,11 @@
 #include <stdio.h>
 
 int cudnnCreateTensorDescriptor(void **made);
-int cublasSgemmStridedBatched(void);
+int cublasCgemmStridedBatched(void);
 int cuTexObjectCreate(void);
 
 int main(void) {
     void *made;
-    printf("%d %d %d\n", cudnnCreateTensorDescriptor(&made), cublasSgemmStridedBatched(), cuTexObjectCreate());
+    printf("%d %d %d\n", cudnnCreateTensorDescriptor(&made), cublasCgemmStridedBatched(), cuTexObjectCreate());
     return 0;
 }

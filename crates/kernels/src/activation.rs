@@ -1,6 +1,6 @@
 //! Activation functions, forward and backward. Touches nothing but the slices it is given.
 
-use crate::check::{operand, output};
+use crate::check::operand;
 use crate::error::Result;
 use crate::tensor::Tensor;
 use crate::{Blend, Nan, walk};
@@ -100,9 +100,19 @@ fn if_else(open: bool, dy: f32) -> f32 {
 /// Where the dimensions differ, or a slice is too short.
 pub fn forward(f: Function, blend: Blend, xt: &Tensor, x: &[f32], yt: &Tensor, y: &mut [f32]) -> Result<()> {
     xt.same_dims(yt)?;
-    let (x, y) = (operand(x, xt.span())?, output(y, yt.span())?);
+    let (x, y) = (operand(x, xt.span())?, yt.output(y)?);
     let (input, result) = ((x, xt.strides()), (y, yt.strides()));
     walk::zip(xt.dims(), [input], result, |[x], y| blend.store(f.value(x), y));
+    Ok(())
+}
+
+/// `y = f(y)`.
+///
+/// # Errors
+/// Where the slice is too short.
+pub fn in_place(f: Function, yt: &Tensor, y: &mut [f32]) -> Result<()> {
+    let y = yt.output(y)?;
+    walk::zip(yt.dims(), [], (y, yt.strides()), |[], y| *y = f.value(*y));
     Ok(())
 }
 
@@ -141,7 +151,7 @@ impl Backward {
             (operand(dy, self.dy.span())?, self.dy.strides()),
             (operand(x, self.x.span())?, self.x.strides()),
         ];
-        let result = (output(dx, self.dx.span())?, self.dx.strides());
+        let result = (self.dx.output(dx)?, self.dx.strides());
         walk::zip(self.dx.dims(), inputs, result, |[y, dy, x], dx| blend.store(f.gradient(y, dy, x), dx));
         Ok(())
     }

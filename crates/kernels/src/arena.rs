@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Short`] for a range that is not in `memory`; otherwise that of `compute`.
-pub fn write<const N: usize, T>(
-    memory: &mut [f32],
+pub fn write<const N: usize, T: Copy, R>(
+    memory: &mut [T],
     inputs: [Range<usize>; N],
     output: Range<usize>,
-    compute: impl FnOnce([&[f32]; N], &mut [f32]) -> Result<T>,
-) -> Result<T> {
+    compute: impl FnOnce([&[T]; N], &mut [T]) -> Result<R>,
+) -> Result<R> {
     for range in inputs.iter().chain([&output]) {
         if range.start > range.end || range.end > memory.len() {
             return Err(Error::Short { needed: range.end, given: memory.len() });
@@ -33,7 +33,7 @@ pub fn write<const N: usize, T>(
     });
     let (lower, rest) = memory.split_at_mut(output.start);
     let (written, upper) = rest.split_at_mut(output.len());
-    let inputs: [&[f32]; N] = std::array::from_fn(|i| match inputs[i].clone() {
+    let inputs: [&[T]; N] = std::array::from_fn(|i| match inputs[i].clone() {
         range if before(&range) => &lower[range],
         range if after(&range) => &upper[range.start - output.end..range.end - output.end],
         _ => &copies[i],

@@ -4,13 +4,13 @@
 //! A slice begins at the pointer that the caller of cuBLAS passes, which is that of the lowest address even
 //! where an increment is negative (the reference BLAS starts at `(1 - n) * inc` then).
 
-use crate::Blend;
 use crate::check::{operand, output, positive, size};
 use crate::error::{Error, Result};
 use crate::gather::{Gather, Spread, Tap};
 use crate::multiply::{Product, multiply};
+use crate::{Blend, Real};
 
-/// How many elements of a matrix-vector product are summed at once.
+/// How many elements of a matrix-vector product, and of a product in double precision, are summed at once.
 const BLOCK: usize = 64;
 
 /// Whether a matrix is taken as it is (`cublasOperation_t`; for real numbers, the conjugate transpose is
@@ -103,7 +103,7 @@ impl Vector {
         (0..len).map(move |i| if self.inc < 0 { (len - 1 - i) * step } else { i * step })
     }
 
-    fn values(self, data: &[f32]) -> impl Iterator<Item = f32> {
+    fn values<T: Copy>(self, data: &[T]) -> impl Iterator<Item = T> {
         self.places().map(|at| data[at])
     }
 }
@@ -176,6 +176,34 @@ impl Gemm {
         multiply(blend, &left, &right, product);
         Ok(())
     }
+
+    /// The product in double precision (`cublasDgemm`), as plain as can be.
+    ///
+    /// # Errors
+    /// As [`Gemm::run`].
+    pub fn run_double(&self, blend: Blend<f64>, a: &[f64], b: &[f64], c: &mut [f64]) -> Result<()> {
+        let (a, b) = (operand(a, self.a.span)?, operand(b, self.b.span)?);
+        let c = output(c, self.c.span)?;
+        // How far rows and columns of the operands are apart, as `ops` has them.
+        let steps = |op, ld| if op == Op::None { (1, ld) } else { (ld, 1) };
+        let ((down, along), (into, across)) = (steps(self.ops[0], self.a.ld), steps(self.ops[1], self.b.ld));
+        let depth = if self.ops[0] == Op::None { self.a.columns } else { self.a.rows };
+        let depth = if blend.alpha == 0.0 { 0 } else { depth };
+        let columns = if self.c.span == 0 { 0 } else { self.c.columns };
+        for column in 0..columns {
+            let c = &mut c[column * self.c.ld..][..self.c.rows];
+            for (c, first) in c.chunks_mut(BLOCK).zip((0..).step_by(BLOCK)) {
+                let mut sums = [0.0; BLOCK];
+                for k in 0..depth {
+                    let b = b[k * into + column * across];
+                    let a = (first..).take(c.len()).map(|row| a[row * down + k * along]);
+                    sums.iter_mut().zip(a).for_each(|(sum, a)| *sum += a * b);
+                }
+                c.iter_mut().zip(sums).for_each(|(c, sum)| blend.store(sum, c));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `y = alpha * op(A) * x + beta * y` (`cublasSgemv`).
@@ -228,13 +256,13 @@ impl Gemv {
     ///
     /// # Errors
     /// Where a slice is too short.
-    pub fn run(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) -> Result<()> {
+    pub fn run<T: Real>(&self, blend: Blend<T>, a: &[T], x: &[T], y: &mut [T]) -> Result<()> {
         let (a, x) = (operand(a, self.a.span)?, operand(x, self.x.span)?);
         let y = output(y, self.y.span)?;
         if self.a.span == 0 {
             return Ok(());
         }
-        if blend.alpha == 0.0 {
+        if blend.alpha == T::default() {
             self.y.places().for_each(|at| blend.fade(&mut y[at]));
             return Ok(());
         }
@@ -246,27 +274,27 @@ impl Gemv {
     }
 
     /// A block of y at a time, so that A is read along its columns. Sums are in double precision.
-    fn by_column(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) {
+    fn by_column<T: Real>(&self, blend: Blend<T>, a: &[T], x: &[T], y: &mut [T]) {
         let mut places = self.y.places();
         for first in (0..self.a.rows).step_by(BLOCK) {
             let mut sums = [0.0_f64; BLOCK];
             let sums = &mut sums[..BLOCK.min(self.a.rows - first)];
             for (column, x) in self.x.values(x).enumerate() {
                 let a = &a[column * self.a.ld + first..][..sums.len()];
-                sums.iter_mut().zip(a).for_each(|(sum, &a)| *sum += f64::from(a) * f64::from(x));
+                sums.iter_mut().zip(a).for_each(|(sum, &a)| *sum += a.into() * x.into());
             }
             // Sums first: where they end, no place is lost.
             for (&mut sum, at) in sums.iter_mut().zip(&mut places) {
-                blend.store(sum as f32, &mut y[at]);
+                blend.store(T::nearest(sum), &mut y[at]);
             }
         }
     }
 
     /// A column of A, which is a row of its transpose, for each element of y.
-    fn by_row(&self, blend: Blend, a: &[f32], x: &[f32], y: &mut [f32]) {
+    fn by_row<T: Real>(&self, blend: Blend<T>, a: &[T], x: &[T], y: &mut [T]) {
         for (a, at) in a.chunks(self.a.ld).zip(self.y.places()) {
-            let products = a.iter().zip(self.x.values(x)).map(|(&a, x)| f64::from(a) * f64::from(x));
-            blend.store(products.sum::<f64>() as f32, &mut y[at]);
+            let products = a.iter().zip(self.x.values(x)).map(|(&a, x)| a.into() * x.into());
+            blend.store(T::nearest(products.sum()), &mut y[at]);
         }
     }
 }
@@ -275,10 +303,10 @@ impl Gemv {
 ///
 /// # Errors
 /// Where the vectors differ in length, or a slice is too short.
-pub fn axpy(alpha: f32, xv: Vector, x: &[f32], yv: Vector, y: &mut [f32]) -> Result<()> {
+pub fn axpy<T: Real>(alpha: T, xv: Vector, x: &[T], yv: Vector, y: &mut [T]) -> Result<()> {
     let (x, y) = (pair(xv, x, yv)?, output(y, yv.span)?);
-    if alpha != 0.0 {
-        yv.places().zip(xv.values(x)).for_each(|(at, x)| y[at] += alpha * x);
+    if alpha != T::default() {
+        yv.places().zip(xv.values(x)).for_each(|(at, x)| y[at] = y[at] + alpha * x);
     }
     Ok(())
 }
@@ -287,7 +315,7 @@ pub fn axpy(alpha: f32, xv: Vector, x: &[f32], yv: Vector, y: &mut [f32]) -> Res
 ///
 /// # Errors
 /// Where the vectors differ in length, or a slice is too short.
-pub fn copy(xv: Vector, x: &[f32], yv: Vector, y: &mut [f32]) -> Result<()> {
+pub fn copy<T: Copy>(xv: Vector, x: &[T], yv: Vector, y: &mut [T]) -> Result<()> {
     let (x, y) = (pair(xv, x, yv)?, output(y, yv.span)?);
     yv.places().zip(xv.values(x)).for_each(|(at, x)| y[at] = x);
     Ok(())
@@ -297,10 +325,10 @@ pub fn copy(xv: Vector, x: &[f32], yv: Vector, y: &mut [f32]) -> Result<()> {
 ///
 /// # Errors
 /// Where the slice is too short.
-pub fn scal(alpha: f32, xv: Vector, x: &mut [f32]) -> Result<()> {
+pub fn scal<T: Real>(alpha: T, xv: Vector, x: &mut [T]) -> Result<()> {
     let x = output(x, xv.span)?;
     if xv.inc > 0 {
-        xv.places().for_each(|at| x[at] *= alpha);
+        xv.places().for_each(|at| x[at] = x[at] * alpha);
     }
     Ok(())
 }
@@ -309,28 +337,44 @@ pub fn scal(alpha: f32, xv: Vector, x: &mut [f32]) -> Result<()> {
 ///
 /// # Errors
 /// Where the vectors differ in length, or a slice is too short.
-pub fn dot(xv: Vector, x: &[f32], yv: Vector, y: &[f32]) -> Result<f32> {
+pub fn dot<T: Real>(xv: Vector, x: &[T], yv: Vector, y: &[T]) -> Result<T> {
     let (x, y) = (pair(xv, x, yv)?, operand(y, yv.span)?);
-    let products = xv.values(x).zip(yv.values(y)).map(|(x, y)| f64::from(x) * f64::from(y));
-    Ok(products.sum::<f64>() as f32)
+    let products = xv.values(x).zip(yv.values(y)).map(|(x, y)| x.into() * y.into());
+    Ok(T::nearest(products.sum()))
 }
 
 /// The square root of the sum of squares (`cublasSnrm2`: 0 where the increment is not positive), taken in
-/// double precision, whose range holds the square of every single-precision number.
+/// double precision. Its range holds the square of every number of single precision; of double precision the
+/// greatest is taken off first.
 ///
 /// # Errors
 /// Where the slice is too short.
-pub fn nrm2(xv: Vector, x: &[f32]) -> Result<f32> {
+pub fn nrm2<T: Real>(xv: Vector, x: &[T]) -> Result<T> {
     let x = operand(x, xv.span)?;
-    if xv.inc <= 0 {
-        return Ok(0.0);
+    let sizes = || xv.values(x).map(|x| x.into().abs()).take(if xv.inc > 0 { usize::MAX } else { 0 });
+    let sum = |scale: f64| sizes().map(|size| (size / scale) * (size / scale)).sum::<f64>();
+    let plain = sum(1.0);
+    // Beyond the range of squares, or where most of their digits are lost below it.
+    if plain.is_finite() && plain > f64::MIN_POSITIVE / f64::EPSILON {
+        return Ok(T::nearest(plain.sqrt()));
     }
-    let squares = xv.values(x).map(|x| f64::from(x) * f64::from(x));
-    Ok(squares.sum::<f64>().sqrt() as f32)
+    let greatest = sizes().fold(0.0, f64::max);
+    let scaled = if greatest > 0.0 && greatest.is_finite() { greatest * sum(greatest).sqrt() } else { plain };
+    Ok(T::nearest(scaled))
+}
+
+/// The sum of the sizes (`cublasSasum`: 0 where the increment is not positive), taken in double precision.
+///
+/// # Errors
+/// Where the slice is too short.
+pub fn asum<T: Real>(xv: Vector, x: &[T]) -> Result<T> {
+    let x = operand(x, xv.span)?;
+    let sizes = xv.values(x).map(|x| x.into().abs()).take(if xv.inc > 0 { usize::MAX } else { 0 });
+    Ok(T::nearest(sizes.sum()))
 }
 
 /// The operand of two vectors of the same length.
-fn pair(xv: Vector, x: &[f32], yv: Vector) -> Result<&[f32]> {
+fn pair<T>(xv: Vector, x: &[T], yv: Vector) -> Result<&[T]> {
     match xv.len == yv.len {
         true => operand(x, xv.span),
         false => Err(Error::Invalid("two vectors differ in length")),

@@ -3,12 +3,12 @@
 use crate::error::{Error, Result};
 
 /// The first `span` elements of `data`.
-pub(crate) fn operand(data: &[f32], span: usize) -> Result<&[f32]> {
+pub(crate) fn operand<T>(data: &[T], span: usize) -> Result<&[T]> {
     data.get(..span).ok_or(Error::Short { needed: span, given: data.len() })
 }
 
 /// The first `span` elements of `data`, to be written.
-pub(crate) fn output(data: &mut [f32], span: usize) -> Result<&mut [f32]> {
+pub(crate) fn output<T>(data: &mut [T], span: usize) -> Result<&mut [T]> {
     let given = data.len();
     data.get_mut(..span).ok_or(Error::Short { needed: span, given })
 }

@@ -1,7 +1,7 @@
 //! Convolution in one to three spatial dimensions: forward, and backward to data, filter and bias. Touches
 //! nothing but the slices it is given and scratch memory of a fixed size.
 
-use crate::check::{operand, output, positive, size};
+use crate::check::{operand, positive, size};
 use crate::error::{Error, Result};
 use crate::gather::{DIGITS, Gather, Spread, Tap, int};
 use crate::multiply::{Product, multiply};
@@ -153,7 +153,7 @@ impl Convolution {
     /// # Errors
     /// Where a slice is too short.
     pub fn forward(&self, blend: Blend, x: &[f32], w: &[f32], y: &mut [f32]) -> Result<()> {
-        let (x, w, y) = (operand(x, self.x.span())?, operand(w, self.w.span())?, output(y, self.y.span())?);
+        let (x, w, y) = (operand(x, self.x.span())?, operand(w, self.w.span())?, self.y.output(y)?);
         for group in self.groups() {
             let (filters, patches) = (self.filters(w, &group), self.patches(x, &group));
             let rows = line(&self.y, 1, group.y, group.outputs);
@@ -169,7 +169,7 @@ impl Convolution {
     /// Where a slice is too short.
     pub fn backward_data(&self, blend: Blend, w: &[f32], dy: &[f32], dx: &mut [f32]) -> Result<()> {
         let w = operand(w, self.w.span())?;
-        let (dy, dx) = (operand(dy, self.y.span())?, output(dx, self.x.span())?);
+        let (dy, dx) = (operand(dy, self.y.span())?, self.x.output(dx)?);
         for group in self.groups() {
             let filters = self.filters(w, &group).turned();
             let patches = self.gradient_patches(dy, &group);
@@ -186,7 +186,7 @@ impl Convolution {
     /// Where a slice is too short.
     pub fn backward_filter(&self, blend: Blend, x: &[f32], dy: &[f32], dw: &mut [f32]) -> Result<()> {
         let (x, dy) = (operand(x, self.x.span())?, operand(dy, self.y.span())?);
-        let dw = output(dw, self.w.span())?;
+        let dw = self.w.output(dw)?;
         for group in self.groups() {
             let (gradients, patches) = (self.gradients(dy, &group), self.patches(x, &group).transposed());
             let rows = line(&self.w, 0, group.w, group.outputs);
@@ -309,7 +309,7 @@ pub fn backward_bias(blend: Blend, yt: &Tensor, dy: &[f32], bt: &Tensor, db: &mu
     if !fits || bd.iter().enumerate().any(|(i, &dim)| dim != if i == 1 { yd[1] } else { 1 }) {
         return Err(Error::Invalid("a bias has the output's channels, and 1 in every other dimension"));
     }
-    let (dy, db) = (operand(dy, yt.span())?, output(db, bt.span())?);
+    let (dy, db) = (operand(dy, yt.span())?, bt.output(db)?);
     let mut dims = [1; crate::MAX_RANK];
     dims[..yd.len()].copy_from_slice(yd);
     dims[1] = 1;

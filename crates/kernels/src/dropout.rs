@@ -109,7 +109,7 @@ impl Dropout {
         xt.same_dims(yt)?;
         let order = Tensor::packed(&xt.dims().iter().map(|&dim| dim as i64).collect::<Vec<_>>())?;
         let reserve = operand(reserve, Self::reserve(order.span()))?;
-        let (x, y) = (operand(x, xt.span())?, output(y, yt.span())?);
+        let (x, y) = (operand(x, xt.span())?, yt.output(y)?);
         let stays = |bit: usize| reserve[bit / BITS].to_bits() >> (bit % BITS) & 1 == 1;
         Walk::new(xt.dims(), yt.strides(), [xt.strides(), order.strides()]).rows(|row| {
             let ((to, step), [(from, x_step), (bit, bit_step)]) = (row.lead, row.others);

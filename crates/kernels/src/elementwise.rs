@@ -1,6 +1,6 @@
 //! Element by element: add, transform, scale, set. Touches nothing but the slices it is given.
 
-use crate::check::{operand, output};
+use crate::check::operand;
 use crate::error::{Error, Result};
 use crate::tensor::{MAX_RANK, Tensor};
 use crate::{Blend, walk};
@@ -22,7 +22,7 @@ pub fn add(blend: Blend, at: &Tensor, a: &[f32], ct: &Tensor, c: &mut [f32]) -> 
             _ => return Err(Error::Invalid("a dimension is neither that of the destination nor 1")),
         };
     }
-    let (a, c) = (operand(a, at.span())?, output(c, ct.span())?);
+    let (a, c) = (operand(a, at.span())?, ct.output(c)?);
     walk::zip(ct.dims(), [(a, &strides)], (c, ct.strides()), |[a], c| blend.store(a, c));
     Ok(())
 }
@@ -41,7 +41,7 @@ pub fn transform(blend: Blend, xt: &Tensor, x: &[f32], yt: &Tensor, y: &mut [f32
 /// # Errors
 /// Where the slice is too short.
 pub fn scale(alpha: f32, yt: &Tensor, y: &mut [f32]) -> Result<()> {
-    let y = output(y, yt.span())?;
+    let y = yt.output(y)?;
     walk::zip(yt.dims(), [], (y, yt.strides()), |[], y| *y *= alpha);
     Ok(())
 }
@@ -51,7 +51,7 @@ pub fn scale(alpha: f32, yt: &Tensor, y: &mut [f32]) -> Result<()> {
 /// # Errors
 /// Where the slice is too short.
 pub fn set(value: f32, yt: &Tensor, y: &mut [f32]) -> Result<()> {
-    let y = output(y, yt.span())?;
+    let y = yt.output(y)?;
     walk::zip(yt.dims(), [], (y, yt.strides()), |[], y| *y = value);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The arithmetic of the CPU backend: what cuDNN and cuBLAS compute in single precision, as pure
-//! functions over slices. Touches nothing but the slices it is given: no files, no threads, no clock.
+//! The arithmetic of the CPU backend: what cuDNN and cuBLAS compute in single precision, and cuBLAS in
+//! double, as pure functions over slices. Touches nothing but the slices it is given: no files, no threads, no clock.
 //!
 //! Every operation comes in two steps. A *geometry* ([`Tensor`], [`Convolution`], [`Pooling`],
 //! [`blas::Gemm`], …) is made from the caller's numbers, whatever they are; its constructor checks them
@@ -30,9 +30,12 @@ mod error;
 mod gather;
 mod multiply;
 pub mod pooling;
+pub mod reduction;
 pub mod softmax;
 mod tensor;
 mod walk;
+
+use std::ops::{Add, Mul};
 
 pub use convolution::Convolution;
 pub use error::{Error, Result};
@@ -47,28 +50,56 @@ const _: () = assert!(usize::BITS == 64);
 /// With `beta` zero the prior value is not read: a NaN there does not spread (cuDNN developer guide,
 /// "Scaling Parameters"; the cuBLAS guide says the same of each `beta`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Blend {
+pub struct Blend<T = f32> {
     /// The factor of the result.
-    pub alpha: f32,
+    pub alpha: T,
     /// The factor of what was in the output.
-    pub beta: f32,
+    pub beta: T,
 }
 
 impl Blend {
     /// The result takes the output's place.
     pub const REPLACE: Self = Self { alpha: 1.0, beta: 0.0 };
+}
 
+impl<T: Real> Blend<T> {
     /// Blends `result` into `output`.
     #[inline]
-    fn store(self, result: f32, output: &mut f32) {
+    fn store(self, result: T, output: &mut T) {
         let result = self.alpha * result;
-        *output = if self.beta == 0.0 { result } else { result + self.beta * *output };
+        *output = if self.beta == T::default() { result } else { result + self.beta * *output };
     }
 
     /// What stays of `output` before a sum is added to it, part by part.
     #[inline]
-    fn fade(self, output: &mut f32) {
-        *output = if self.beta == 0.0 { 0.0 } else { self.beta * *output };
+    fn fade(self, output: &mut T) {
+        *output = if self.beta == T::default() { T::default() } else { self.beta * *output };
+    }
+}
+
+/// A number as it is stored, of one of the two precisions that are computed in.
+pub trait Real:
+    Copy + Default + PartialEq + Into<f64> + Add<Output = Self> + Mul<Output = Self> + private::Sealed
+{
+    /// The nearest one to this.
+    fn nearest(number: f64) -> Self;
+}
+
+mod private {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+impl Real for f32 {
+    fn nearest(number: f64) -> Self {
+        number as Self
+    }
+}
+
+impl Real for f64 {
+    fn nearest(number: f64) -> Self {
+        number
     }
 }
 

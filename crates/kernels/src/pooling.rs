@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::check::{operand, output, positive, size};
+use crate::check::{operand, positive, size};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use crate::{Blend, Nan, walk};
@@ -150,7 +150,7 @@ impl Pooling {
     /// # Errors
     /// Where a slice is too short.
     pub fn forward(&self, blend: Blend, x: &[f32], y: &mut [f32]) -> Result<()> {
-        let (x, y) = (operand(x, self.x.span())?, output(y, self.y.span())?);
+        let (x, y) = (operand(x, self.x.span())?, self.y.output(y)?);
         self.each(|plane, part, place| {
             let x = &x[plane..];
             let value = match self.mode {
@@ -174,7 +174,7 @@ impl Pooling {
     /// Where a slice is too short.
     pub fn backward(&self, blend: Blend, dy: &[f32], x: &[f32], dx: &mut [f32]) -> Result<()> {
         let dy = operand(dy, self.y.span())?;
-        let (x, dx) = (operand(x, self.x.span())?, output(dx, self.x.span())?);
+        let (x, dx) = (operand(x, self.x.span())?, self.x.output(dx)?);
         walk::zip(self.x.dims(), [], (&mut *dx, self.x.strides()), |[], dx| blend.fade(dx));
         self.each(|plane, part, place| {
             let dy = blend.alpha * dy[place];

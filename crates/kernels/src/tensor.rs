@@ -1,6 +1,6 @@
 //! Where a tensor's elements lie: dimensions and strides, checked. Touches nothing.
 
-use crate::check::positive;
+use crate::check::{output, positive, size};
 use crate::error::{Error, Result};
 
 /// The most dimensions a tensor has (`CUDNN_DIM_MAX`).
@@ -15,31 +15,40 @@ pub struct Tensor {
     dims: [usize; MAX_RANK],
     strides: [usize; MAX_RANK],
     span: usize,
+    /// Do elements share a place?
+    shared: bool,
 }
 
 impl Tensor {
-    /// A tensor with these dimensions and strides, all of them at least 1.
+    /// A tensor with these dimensions and strides, all of them at least 1; the stride of a dimension of 1
+    /// may be 0.
     ///
     /// # Errors
     /// [`Error::Invalid`] for none, more than [`MAX_RANK`] or differently many of them, a zero or a
-    /// negative dimension; [`Error::Unsupported`] for negative strides and for elements that share a
-    /// place. (cuDNN accepts both in a descriptor and documents no result for them.) Whether elements
-    /// share a place is judged by the simple rule that each dimension steps over the whole of those that
-    /// step less, which holds for everything but interleavings that nobody lays out.
+    /// negative dimension, a stride of 0; [`Error::Unsupported`] for negative strides, and for more elements than
+    /// places. Elements may share a place otherwise, in what is read; what is written must not be such. (cuDNN
+    /// accepts all of it in a descriptor and documents no result.) Whether elements share a place is judged by
+    /// the simple rule that each dimension steps over the whole of those that step less, which holds for
+    /// everything but interleavings that nobody lays out.
     pub fn new<T: Copy + Into<i64>>(dims: &[T], strides: &[T]) -> Result<Self> {
         if dims.is_empty() || dims.len() > MAX_RANK || dims.len() != strides.len() {
             return Err(Error::Invalid("a tensor has one to eight dimensions and a stride for each"));
         }
-        let mut tensor = Self { rank: dims.len(), dims: [1; MAX_RANK], strides: [1; MAX_RANK], span: 1 };
+        let mut tensor =
+            Self { rank: dims.len(), dims: [1; MAX_RANK], strides: [1; MAX_RANK], span: 1, shared: false };
         for (i, (&dim, &stride)) in dims.iter().zip(strides).enumerate() {
             tensor.dims[i] = positive(dim)?;
             if stride.into() < 0 {
                 return Err(Error::Unsupported("a stride is negative"));
             }
-            tensor.strides[i] = positive(stride)?;
+            tensor.strides[i] = if tensor.dims[i] == 1 { size(stride)? } else { positive(stride)? };
         }
-        tensor.span = tensor.checked_span()?;
-        Ok(tensor)
+        (tensor.span, tensor.shared) = tensor.checked_span()?;
+        let elements = tensor.dims().iter().try_fold(1_usize, |all, &dim| all.checked_mul(dim));
+        match elements.is_some_and(|elements| elements <= tensor.span) {
+            true => Ok(tensor),
+            false => Err(Error::Unsupported("elements of a tensor share a place")),
+        }
     }
 
     /// A tensor without gaps whose last dimension steps least (NCHW).
@@ -70,22 +79,20 @@ impl Tensor {
         Self::new(&dims, &strides)
     }
 
-    /// The number of elements from the first to the last, both included.
-    fn checked_span(&self) -> Result<usize> {
+    /// The number of elements from the first to the last, both included; and whether some share a place.
+    fn checked_span(&self) -> Result<(usize, bool)> {
         let mut order: Vec<usize> = (0..self.rank).filter(|&i| self.dims[i] > 1).collect();
         order.sort_by_key(|&i| self.strides[i]);
-        let mut span = 1_usize;
+        let (mut span, mut shared) = (1_usize, false);
         for i in order {
-            if self.strides[i] < span {
-                return Err(Error::Unsupported("elements of a tensor share a place"));
-            }
+            shared |= self.strides[i] < span;
             span = (self.dims[i] - 1)
                 .checked_mul(self.strides[i])
                 .and_then(|reach| span.checked_add(reach))
                 .filter(|&span| isize::try_from(span).is_ok())
                 .ok_or(Error::Unsupported("a tensor is too large"))?;
         }
-        Ok(span)
+        Ok((span, shared))
     }
 
     /// The dimensions.
@@ -104,6 +111,23 @@ impl Tensor {
     #[must_use]
     pub fn span(&self) -> usize {
         self.span
+    }
+
+    /// Do elements share a place? Then it can be read alone.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// The part of `data` that it is, to be written.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where elements share a place; [`Error::Short`] where that is not all there.
+    pub(crate) fn output<'a>(&self, data: &'a mut [f32]) -> Result<&'a mut [f32]> {
+        match self.shared {
+            true => Err(Error::Unsupported("elements of an output share a place")),
+            false => output(data, self.span),
+        }
     }
 
     /// How many elements it has; never more than it spans.
@@ -153,6 +177,17 @@ mod tests {
     fn a_dimension_of_one_does_not_step() {
         assert_eq!(Tensor::new(&[1, 3], &[1, 1]).unwrap().span(), 3);
         assert_eq!(Tensor::new(&[1, 3], &[i32::MAX, 1]).unwrap().span(), 3);
+        assert_eq!(Tensor::new(&[1, 3], &[0, 1]).unwrap().span(), 3);
+    }
+
+    #[test]
+    fn elements_that_share_a_place_are_not_written() {
+        let window = Tensor::new(&[2, 2, 3], &[12, 2, 1]).unwrap();
+        assert_eq!((window.is_shared(), window.elements(), window.span()), (true, 12, 17));
+        let refused = Error::Unsupported("elements of an output share a place");
+        assert_eq!(window.output(&mut [0.0; 17]), Err(refused));
+        let apart = Tensor::new(&[2, 2, 3], &[12, 3, 1]).unwrap();
+        assert_eq!((apart.is_shared(), apart.output(&mut [0.0; 18])), (false, Ok(&mut [0.0; 18][..])));
     }
 
     #[test]
@@ -169,6 +204,8 @@ mod tests {
             refused(&[2, 3], &[2, 1]),
             Error::Unsupported("elements of a tensor share a place")
         ));
+        let most = 1 << 30;
+        assert!(matches!(refused(&[most; 5], &[1, 1, 1, 1, 4]), Error::Unsupported(_)));
         assert!(matches!(refused(&[1 << 40], &[1]), Error::Unsupported(_)));
         let most = i64::from(i32::MAX);
         assert!(matches!(refused(&[most; 3], &[1, most, most]), Error::Unsupported(_)));

@@ -7,6 +7,7 @@ use proptest::sample::select;
 use vgpu_kernels::blas::{self, Gemm, Gemv, Op, Vector};
 use vgpu_kernels::convolution::{self, Convolution};
 use vgpu_kernels::pooling::{self, Pooling, Window};
+use vgpu_kernels::reduction::Reduction;
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
 use vgpu_kernels::{Blend, Nan, Tensor, elementwise};
 
@@ -184,6 +185,28 @@ proptest! {
     }
 
     #[test]
+    fn reductions(
+        dims in prop::collection::vec((1..4_usize, any::<bool>()), 1..6),
+        op in select(naive::REDUCTIONS.to_vec()),
+        layouts in (layout(), layout()),
+        blend in blend(),
+        seed: u64,
+    ) {
+        let (sizes, reduced): (Vec<usize>, Vec<bool>) = dims.into_iter().unzip();
+        let a = Values::of(&sizes, coarse(numbers(seed)));
+        let (by_definition, places) = naive::reduce(op, &a.double(), &reduced);
+        let (at, am) = a.laid_out(layouts.0);
+        let ct = layouts.1.tensor(&by_definition.dims);
+        let ours = Reduction::new(op, Nan::Ignore, at, ct).unwrap();
+        check("c", blend, &ct, &by_definition.data, |blend, c| ours.run(blend, &am, c));
+        let mut indices = vec![f32::NAN; places.len()];
+        if ours.indices(&am, &mut indices).is_ok() {
+            let indices: Vec<u32> = indices.iter().map(|index| index.to_bits()).collect();
+            prop_assert_eq!(indices, places);
+        }
+    }
+
+    #[test]
     fn poolings(
         planes in (1..3_usize, 1..3_usize),
         spatial in prop::collection::vec(window(), 1..4),
@@ -314,6 +337,9 @@ proptest! {
         assert_close("scal", &got, &vector(&each(&|x, _| scales * x), incx), TOLERANCE);
 
         let squares: f64 = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+        let sizes: f64 = x.iter().map(|&x| f64::from(x).abs()).sum();
+        let sizes = if incx > 0 { sizes } else { 0.0 };
+        assert_close("asum", &[blas::asum(xv, &xm).unwrap()], &[sizes], TOLERANCE);
         let norm = if incx > 0 { squares.sqrt() } else { 0.0 };
         assert_close("nrm2", &[blas::nrm2(xv, &xm).unwrap()], &[norm], TOLERANCE);
     }

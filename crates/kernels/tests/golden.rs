@@ -1,4 +1,5 @@
-//! Against PyTorch on the CPU: `golden/vectors.json`, made once by `golden/make.py`.
+//! Against PyTorch on the CPU and NumPy: `golden/vectors.json` and `golden/with_numpy.json`, made once by `golden/make.py`
+//! and `golden/with_numpy.py`.
 
 mod common;
 
@@ -8,6 +9,7 @@ use vgpu_kernels::blas::{self, Gemm, Gemv, Op, Vector};
 use vgpu_kernels::convolution::{self, Axis};
 use vgpu_kernels::dropout::{Dropout, State};
 use vgpu_kernels::pooling::{self, Window};
+use vgpu_kernels::reduction::{self, Reduction};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
 use vgpu_kernels::{Blend, Convolution, Nan, Pooling, Tensor, elementwise};
 
@@ -239,10 +241,10 @@ fn additions() {
 }
 
 /// A matrix in column order with a leading dimension that leaves a gap: (values, leading dimension).
-fn columns(matrix: &Values) -> (Vec<f32>, i64) {
+fn columns<T: Copy + From<f32>>(matrix: &Values<T>) -> (Vec<T>, i64) {
     let (rows, count) = (matrix.dims[0], matrix.dims[1]);
     let ld = rows + 3;
-    let mut memory = vec![f32::NAN; ld * count];
+    let mut memory = vec![f32::NAN.into(); ld * count];
     for (i, value) in matrix.data.iter().enumerate() {
         memory[i / count + i % count * ld] = *value;
     }
@@ -306,6 +308,123 @@ fn vector_operations() {
         let got = blas::dot(straight, &x.data, back, &backwards(&y)).unwrap();
         assert_close("dot", &[got], &[dot], TOLERANCE);
         assert_close("nrm2", &[blas::nrm2(straight, &x.data).unwrap()], &[norm], TOLERANCE);
+        true
+    });
+}
+
+/// What NumPy says, in double precision.
+#[derive(Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase", deny_unknown_fields)]
+enum Number {
+    Reduction { name: String, a: Values, c: Values, indices: Vec<u32> },
+    Product(Product),
+    Vectors { alpha: f64, x: Values<f64>, y: Values<f64>, axpy: Values<f64>, dot: f64, norm: f64, sum: f64 },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Product {
+    transposed: [bool; 2],
+    sizes: [i64; 3],
+    alpha: f64,
+    beta: f64,
+    a: Values<f64>,
+    b: Values<f64>,
+    c: Values<f64>,
+    result: Values<f64>,
+}
+
+/// Calls `check` with each of NumPy's cases, of which it takes `expected`.
+fn each_number(expected: usize, mut check: impl FnMut(Number) -> bool) {
+    #[derive(Deserialize)]
+    struct Golden {
+        cases: Vec<Number>,
+    }
+    let golden: Golden = serde_json::from_str(include_str!("../golden/with_numpy.json")).unwrap();
+    let checked = golden.cases.into_iter().filter_map(|case| check(case).then_some(())).count();
+    assert_eq!(checked, expected);
+}
+
+#[test]
+fn reductions() {
+    each_number(27, |case| {
+        let Number::Reduction { name, a, c, indices } = case else { return false };
+        let op = match name.as_str() {
+            "add" => reduction::Op::Add,
+            "multiply" => reduction::Op::Multiply,
+            "minimum" => reduction::Op::Minimum,
+            "maximum" => reduction::Op::Maximum,
+            "maximum size" => reduction::Op::MaximumSize,
+            "average" => reduction::Op::Average,
+            "norm 1" => reduction::Op::Norm1,
+            "norm 2" => reduction::Op::Norm2,
+            _ => reduction::Op::MultiplyNonZero,
+        };
+        for (from, to) in layouts() {
+            let (at, am) = a.laid_out(from);
+            let ct = to.tensor(&c.dims);
+            let ours = Reduction::new(op, Nan::Propagate, at, ct).unwrap();
+            let mut got = blank(&ct);
+            ours.run(Blend::REPLACE, &am, &mut got).unwrap();
+            assert_close(&name, &read(&ct, &got).data, &c.data, TOLERANCE);
+            let mut places = vec![f32::NAN; indices.len()];
+            if !indices.is_empty() {
+                ours.indices(&am, &mut places).unwrap();
+            }
+            let places: Vec<u32> = places.iter().map(|place| place.to_bits()).collect();
+            assert_eq!(places, indices, "{name}");
+        }
+        true
+    });
+}
+
+/// Asserts that each is as wanted to the last digits that a sum in another order leaves.
+fn assert_double(what: &str, got: &[f64], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    for (got, want) in got.iter().zip(want) {
+        let fits = (got - want).abs() <= 1e-14 * want.abs().max(1.0) || got.is_nan() && want.is_nan();
+        assert!(fits, "{what}: {got}, not {want}");
+    }
+}
+
+#[test]
+fn products_in_double_precision() {
+    each_number(5, |case| {
+        let Number::Product(case) = case else { return false };
+        let ((a, lda), (b, ldb), (mut c, ldc)) = (columns(&case.a), columns(&case.b), columns(&case.c));
+        if case.beta == 0.0 {
+            c.fill(f64::NAN);
+        }
+        let gemm = Gemm::new(case.transposed.map(op), case.sizes, [lda, ldb, ldc]).unwrap();
+        gemm.run_double(Blend { alpha: case.alpha, beta: case.beta }, &a, &b, &mut c).unwrap();
+        assert_double("gemm", &c, &columns(&case.result).0);
+        // A matrix times the other's columns, one by one.
+        if !case.transposed[1] {
+            let [m, n, k] = case.sizes;
+            let (rows, across) = if case.transposed[0] { (k, m) } else { (m, k) };
+            let gemv = Gemv::new(op(case.transposed[0]), [rows, across], lda, [1, 1]).unwrap();
+            let (mut c, result) = (columns(&case.c).0, columns(&case.result).0);
+            for column in 0..n as usize {
+                let (x, y) = (&b[column * ldb as usize..], &mut c[column * ldc as usize..]);
+                gemv.run(Blend { alpha: case.alpha, beta: case.beta }, &a, x, y).unwrap();
+            }
+            assert_double("gemv", &c, &result);
+        }
+        true
+    });
+}
+
+#[test]
+fn vectors_in_double_precision() {
+    each_number(1, |case| {
+        let Number::Vectors { alpha, x, y, axpy, dot, norm, sum } = case else { return false };
+        let v = Vector::new(x.data.len() as i64, 1).unwrap();
+        let mut got = y.data.clone();
+        blas::axpy(alpha, v, &x.data, v, &mut got).unwrap();
+        assert_double("axpy", &got, &axpy.data);
+        assert_double("dot", &[blas::dot(v, &x.data, v, &y.data).unwrap()], &[dot]);
+        assert_double("nrm2", &[blas::nrm2(v, &x.data).unwrap()], &[norm]);
+        assert_double("asum", &[blas::asum(v, &x.data).unwrap()], &[sum]);
         true
     });
 }

@@ -8,6 +8,7 @@ use vgpu_kernels::blas::{self, Gemm, Gemv, Op, Vector};
 use vgpu_kernels::convolution::{self, Axis, Convolution};
 use vgpu_kernels::dropout::Dropout;
 use vgpu_kernels::pooling::{self, Pooling, Window};
+use vgpu_kernels::reduction::{self, Reduction};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
 use vgpu_kernels::{Blend, Error, Nan, Result, Tensor, elementwise};
 
@@ -111,6 +112,11 @@ proptest! {
         if let (Ok(a), Ok(c)) = (a, c) {
             let spans = [a.span(), c.span()];
             let Some([input, mut output]) = memory(spans, short) else { return Ok(()) };
+            if c.is_shared() {
+                let refused = elementwise::add(NEW, &a, &vec![1.0; spans[0]], &c, &mut vec![1.0; spans[1]]);
+                prop_assert!(matches!(refused, Err(Error::Unsupported(_))));
+                return Ok(());
+            }
             assert_result(elementwise::add(NEW, &a, &input, &c, &mut output), &spans, short);
             assert_result(elementwise::transform(NEW, &a, &input, &c, &mut output), &spans, short);
             let f = Function::Relu(Nan::Ignore);
@@ -130,8 +136,15 @@ proptest! {
     fn unlike_tensors((a, b) in (dims(1..6), dims(1..6)).prop_flat_map(|(a, b)| (tensor(a), tensor(b)))) {
         if let (Ok(a), Ok(b)) = (a, b) {
             let Some([x, mut y]) = memory([a.span(), b.span()], 0) else { return Ok(()) };
+            prop_assume!(!b.is_shared());
             let same = a.dims() == b.dims();
             prop_assert_eq!(elementwise::transform(NEW, &a, &x, &b, &mut y).is_ok(), same);
+            if let Ok(reduction) = Reduction::new(reduction::Op::Maximum, Nan::Ignore, a, b) {
+                prop_assert_eq!(reduction.run(NEW, &x, &mut y), Ok(()));
+                prop_assert_eq!(reduction.indices(&x, &mut vec![1.0; b.elements()]), Ok(()));
+                prop_assert!(reduction.run(NEW, &x[1..], &mut y).is_err());
+                prop_assert!(reduction.run(NEW, &x, &mut y[1..]).is_err());
+            }
             prop_assert_eq!(Softmax::new(Algorithm::Fast, Mode::Channel, a, b).is_ok(), same && a.dims().len() > 1);
             let _ = elementwise::add(NEW, &a, &x, &b, &mut y);
             let _ = convolution::backward_bias(NEW, &a, &x, &b, &mut y);
@@ -219,6 +232,7 @@ proptest! {
     ) {
         let (Ok(x), Ok(y)) = (x, y) else { return Ok(()) };
         let Ok(ours) = Softmax::new(algorithm, mode, x, y) else { return Ok(()) };
+        prop_assume!(!y.is_shared());
         let spans = [x.span(), y.span()];
         let Some([xm, mut ym]) = memory(spans, short) else { return Ok(()) };
         assert_result(ours.forward(NEW, &xm, &mut ym), &spans, short);
@@ -238,6 +252,9 @@ proptest! {
             let spans = [gemm.a().span(), gemm.b().span(), gemm.c().span()];
             if let Some([a, b, mut c]) = memory(spans, short) {
                 assert_result(gemm.run(NEW, &a, &b, &mut c), &spans, short);
+                let [a, b, mut c] = [a, b, c].map(|numbers| numbers.into_iter().map(f64::from).collect::<Vec<_>>());
+                let result = gemm.run_double(Blend { alpha: 1.0, beta: 0.0 }, &a, &b, &mut c);
+                assert_result(result, &spans, short);
             }
         }
         if let Ok(gemv) = Gemv::new(ops[0], [sizes[0], sizes[1]], lds[0], incs) {
@@ -265,10 +282,11 @@ proptest! {
             assert_result(blas::copy(xv, &x, yv, &mut y), &spans, short);
             assert_result(blas::dot(xv, &x, yv, &y).map(|_| ()), &spans, short);
             assert_eq!(blas::nrm2(xv, &x).is_ok(), short != 1 || spans[0] == 0);
+            assert_eq!(blas::asum(xv, &x).is_ok(), short != 1 || spans[0] == 0);
             assert_eq!(blas::scal(2.0, yv, &mut y).is_ok(), short != 2 || spans[1] == 0);
         }
         if let Ok(unlike) = Vector::new(other, 1) && n.max(0) != other.max(0) {
-            assert!(matches!(blas::dot(xv, &[], unlike, &[]), Err(Error::Invalid(_))));
+            assert!(matches!(blas::dot::<f32>(xv, &[], unlike, &[]), Err(Error::Invalid(_))));
         }
     }
 }

@@ -174,6 +174,12 @@ fn a_norm_whose_squares_overflow() {
     let two = Vector::new(2, 1).unwrap();
     assert_eq!(blas::nrm2(two, &[3e38, 0.0]), Ok(3e38));
     assert_eq!(blas::nrm2(two, &[3e-45, 0.0]), Ok(3e-45));
+    // Squares that double precision does not hold.
+    for scale in [2.0_f64.powi(1000), 2.0_f64.powi(-1000), f64::from_bits(1)] {
+        assert_eq!(blas::nrm2(two, &[3.0 * scale, -4.0 * scale]), Ok(5.0 * scale));
+    }
+    assert_eq!(blas::nrm2(two, &[f64::INFINITY, 1.0]), Ok(f64::INFINITY));
+    assert!(blas::nrm2(two, &[f64::NAN, 2.0_f64.powi(1000)]).unwrap().is_nan());
 }
 
 #[test]

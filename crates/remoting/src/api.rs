@@ -13,7 +13,7 @@
 //! descriptor function takes; a row and a method of [`crate::cudnn::backend::Backend`], whose declaration is made of
 //! the row, all that a further compute takes.
 
-use crate::cublas::{self, Factor, Outcome};
+use crate::cublas::{self, Factor, Outcome, Sums};
 use crate::cudnn;
 use crate::cudnn::algorithms::Performances;
 use crate::descriptor::{Content, Ints, Kind};
@@ -109,6 +109,9 @@ impl Typed for f64 {
 }
 impl Typed for Factor {
     const TYPE: Type = Type::Factor;
+}
+impl Typed for Sums {
+    const TYPE: Type = Type::I32;
 }
 impl Typed for Outcome {
     const TYPE: Type = Type::Outcome;

@@ -122,8 +122,7 @@ impl Channel {
     /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
     /// worker refuses, `TimedOut` where it does not answer.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
-        let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-        let memory = Shared::new(Self::WORDS, HOST_END.min(most))?;
+        let memory = Shared::new(Self::WORDS, HOST_END.min(largest_file()))?;
         let hello = api::FINGERPRINT.to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -199,7 +198,7 @@ impl Channel {
     /// # Errors
     /// As fstat(2).
     pub fn host(&self) -> io::Result<(&Shared, Range<u64>)> {
-        let end = self.memory.file().metadata()?.len();
+        let end = self.memory.file().metadata()?.len().min(largest_file());
         Ok((&self.memory, HOST..end.max(HOST)))
     }
 
@@ -268,6 +267,11 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
         None if received.bytes == 8 && hello == status::END => Ok(Hello::End),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none")),
     }
+}
+
+/// How large a file this process may make, or where it may write in one, before it is killed by SIGXFSZ.
+fn largest_file() -> u64 {
+    getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
 /// What a client process calls its worker with, from any of its threads.
@@ -434,6 +438,11 @@ impl<'a> Client<'a> {
         change(&mut sending);
         self.turned.notify_all();
         sending
+    }
+
+    /// Is this a deferred function's own thread, which cannot wait for anything?
+    pub fn runs_here(&self) -> bool {
+        self.lock().deferred.runs_here()
     }
 
     /// This moment, for [`Client::progress`].

@@ -1,17 +1,25 @@
 //! The backend of hosts without a GPU, and of tests: contents and addresses become geometries and ranges of
 //! [`vgpu_kernels`]. Touches nothing but its client's memory.
 //!
-//! Single precision; anything else is not supported. All that a client sends is checked there, or in [`Memory`].
+//! Of cuDNN single precision; of cuBLAS double precision too, and products of numbers of 16 bits. Anything else is not
+//! supported. All that a client sends is checked there, or in [`Memory`].
 
-use vgpu_kernels::blas;
+use std::ops::Range;
+
+use half::{bf16, f16};
+use vgpu_kernels::blas::{self, Vector};
 use vgpu_kernels::convolution::{self, Axis};
 use vgpu_kernels::pooling::{self, Window};
+use vgpu_kernels::reduction::{self, Op};
 use vgpu_kernels::softmax::{self, Softmax};
-use vgpu_kernels::{self as kernels, Blend, Nan, Tensor as Shape, activation, arena, dropout, elementwise};
+use vgpu_kernels::{
+    self as kernels, Blend, Nan, Real, Tensor as Shape, activation, arena, dropout, elementwise,
+};
 
 use crate::api::{Handle, Read, Scalar, Update, Write};
 use crate::cublas::backend::Blas;
-use crate::cublas::{Factor, Outcome, State, rule};
+use crate::cublas::rule::Stored;
+use crate::cublas::{Factor, Outcome, State, Sums, rule};
 use crate::cudnn::activation::Activation;
 use crate::cudnn::algorithms::{Performance, Performances};
 use crate::cudnn::backend::Backend;
@@ -19,9 +27,10 @@ use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
 use crate::cudnn::pooling::Pooling;
+use crate::cudnn::reduction::Reduction;
 use crate::cudnn::tensor::Tensor;
 use crate::cudnn::{FLOAT, NCHW, NHWC, Result, Status};
-use crate::memory::{Memory, Rows};
+use crate::memory::{Memory, Number, Rows};
 use crate::worker::Device;
 
 /// Computes on the CPU, for one client.
@@ -45,18 +54,23 @@ impl Cpu {
         &mut self.memory
     }
 
-    fn run<const N: usize>(
+    fn run<T: Number, const N: usize>(
         &mut self,
         inputs: [At; N],
         output: At,
-        compute: impl FnOnce([&[f32]; N], &mut [f32]) -> kernels::Result<()>,
+        compute: impl FnOnce([&[T]; N], &mut [T]) -> kernels::Result<()>,
     ) -> Result {
+        let ranges = self.ranges::<T, N>(inputs)?;
+        let output = self.memory.range_of::<T>(output.1, output.0)?;
+        Ok(arena::write(self.memory.all_mut(), ranges, output, compute)?)
+    }
+
+    fn ranges<T, const N: usize>(&self, inputs: [At; N]) -> Result<[Range<usize>; N]> {
         let mut ranges = [const { 0..0 }; N];
         for (range, (span, address)) in ranges.iter_mut().zip(inputs) {
-            *range = self.memory.range(address, span)?;
+            *range = self.memory.readable::<T>(address, span)?;
         }
-        let output = self.memory.range(output.1, output.0)?;
-        Ok(arena::write(self.memory.numbers_mut(), ranges, output, compute)?)
+        Ok(ranges)
     }
 }
 
@@ -170,13 +184,40 @@ fn softmax(algorithm: i32, mode: i32, x: &Tensor, y: &Tensor) -> Result<Softmax>
     Ok(Softmax::new(algorithm, mode, shape(x)?, shape(y)?)?)
 }
 
-/// All algorithms are the same here, need no memory and give the same results each time; this is the one that the
-/// library has so as well.
-fn best(algorithm: i32, requested: i32) -> Result<(i32, Performances)> {
+fn reduction(r: &Reduction, a: &Tensor, c: &Tensor) -> Result<reduction::Reduction> {
+    let op = match r.operation {
+        0 => Op::Add,
+        1 => Op::Multiply,
+        2 => Op::Minimum,
+        3 => Op::Maximum,
+        4 => Op::MaximumSize,
+        5 => Op::Average,
+        6 => Op::Norm1,
+        7 => Op::Norm2,
+        8 => Op::MultiplyNonZero,
+        _ => return Err(Status::BadParam),
+    };
+    // The library has indices of 32 bits alone.
+    if r.compute_type != FLOAT || with_indices(r) && r.indices_type != 0 {
+        return Err(Status::NotSupported);
+    }
+    Ok(reduction::Reduction::new(op, nan(r.nan), shape(a)?, shape(c)?)?)
+}
+
+/// Is it asked where the results are, and are they anywhere? Else nothing is said of it, whatever is asked.
+fn with_indices(r: &Reduction) -> bool {
+    r.indices == 1 && matches!(r.operation, 2..=4)
+}
+
+/// Of the algorithms of forward pass, data and filter, that with this number, which gives the same results each time
+/// with the library too. Here all are the same, and need no memory.
+const BEST: i32 = 1;
+
+fn best(requested: i32) -> Result<(i32, Performances)> {
     if requested < 1 {
         return Err(Status::BadParam);
     }
-    let one = Performance { algorithm, status: 0, time: -1.0, memory: 0, determinism: 1, math_type: 0 };
+    let one = Performance { algorithm: BEST, status: 0, time: -1.0, memory: 0, determinism: 1, math_type: 0 };
     Ok((1, Performances::from_iter([one])))
 }
 
@@ -201,7 +242,7 @@ impl Backend for Cpu {
         requested: i32,
     ) -> Result<(i32, Performances)> {
         convolution(&conv, &x, &w, &y)?;
-        best(0, requested)
+        best(requested)
     }
 
     fn cudnnFindConvolutionForwardAlgorithm(
@@ -214,7 +255,7 @@ impl Backend for Cpu {
         requested: i32,
     ) -> Result<(i32, Performances)> {
         convolution(&conv, &x, &w, &y)?;
-        best(0, requested)
+        best(requested)
     }
 
     fn cudnnGetConvolutionForwardWorkspaceSize(
@@ -243,7 +284,7 @@ impl Backend for Cpu {
         requested: i32,
     ) -> Result<(i32, Performances)> {
         convolution(&conv, &dx, &w, &dy)?;
-        best(1, requested)
+        best(requested)
     }
 
     fn cudnnFindConvolutionBackwardDataAlgorithm(
@@ -256,7 +297,7 @@ impl Backend for Cpu {
         requested: i32,
     ) -> Result<(i32, Performances)> {
         convolution(&conv, &dx, &w, &dy)?;
-        best(1, requested)
+        best(requested)
     }
 
     fn cudnnGetConvolutionBackwardDataWorkspaceSize(
@@ -285,7 +326,7 @@ impl Backend for Cpu {
         requested: i32,
     ) -> Result<(i32, Performances)> {
         convolution(&conv, &x, &dw, &dy)?;
-        best(1, requested)
+        best(requested)
     }
 
     fn cudnnFindConvolutionBackwardFilterAlgorithm(
@@ -298,7 +339,7 @@ impl Backend for Cpu {
         requested: i32,
     ) -> Result<(i32, Performances)> {
         convolution(&conv, &x, &dw, &dy)?;
-        best(1, requested)
+        best(requested)
     }
 
     fn cudnnGetConvolutionBackwardFilterWorkspaceSize(
@@ -339,6 +380,112 @@ impl Backend for Cpu {
             (c.y().span(), y_data.0),
             |[x, w], y| c.forward(blend(alpha, beta), x, w, y),
         )
+    }
+
+    fn cudnnConvolutionBiasActivationForward(
+        &mut self,
+        _: Handle,
+        alpha1: Scalar,
+        x: Tensor,
+        x_data: Read,
+        w: Filter,
+        w_data: Read,
+        conv: Convolution,
+        algorithm: i32,
+        _workspace: Write,
+        _workspace_size: u64,
+        alpha2: Scalar,
+        z: Tensor,
+        z_data: Read,
+        bias: Tensor,
+        bias_data: Read,
+        a: Activation,
+        y: Tensor,
+        y_data: Update,
+    ) -> Result {
+        let f = match a.mode {
+            1 => function(&a)?,
+            5 if algorithm == BEST => activation::Function::Identity,
+            _ => return Err(Status::NotSupported),
+        };
+        let (c, zt, bt) = (convolution(&conv, &x, &w, &y)?, shape(&z)?, shape(&bias)?);
+        let channels = |(i, dim): (usize, &usize)| *dim == if i == 1 { c.y().dims()[1] } else { 1 };
+        if zt.dims() != c.y().dims() || !bt.dims().iter().enumerate().all(channels) {
+            return Err(Status::BadParam);
+        }
+        let inputs = [
+            (c.x().span(), x_data.0),
+            (c.w().span(), w_data.0),
+            (zt.span(), z_data.0),
+            (bt.span(), bias_data.0),
+        ];
+        self.run(inputs, (c.y().span(), y_data.0), |[x, w, z, b], y| {
+            c.forward(blend(alpha1, Scalar(0.0)), x, w, y)?;
+            let one = Scalar(1.0);
+            if alpha2.0 != 0.0 {
+                elementwise::add(blend(alpha2, one), &zt, z, c.y(), y)?;
+            }
+            elementwise::add(blend(one, one), &bt, b, c.y(), y)?;
+            activation::in_place(f, c.y(), y)
+        })
+    }
+
+    fn cudnnGetReductionIndicesSize(
+        &mut self,
+        _: Handle,
+        r: Reduction,
+        a: Tensor,
+        c: Tensor,
+    ) -> Result<(u64,)> {
+        let results = reduction(&r, &a, &c)?.c().elements();
+        Ok((if with_indices(&r) { (size_of::<f32>() * results) as u64 } else { 0 },))
+    }
+
+    fn cudnnGetReductionWorkspaceSize(
+        &mut self,
+        _: Handle,
+        r: Reduction,
+        a: Tensor,
+        c: Tensor,
+    ) -> Result<(u64,)> {
+        reduction(&r, &a, &c).map(|_| (0,))
+    }
+
+    fn cudnnReduceTensor(
+        &mut self,
+        _: Handle,
+        r: Reduction,
+        indices: Write,
+        indices_size: u64,
+        _workspace: Write,
+        _workspace_size: u64,
+        alpha: Scalar,
+        a: Tensor,
+        a_data: Read,
+        beta: Scalar,
+        c: Tensor,
+        c_data: Update,
+    ) -> Result {
+        let reduced = reduction(&r, &a, &c)?;
+        let input = (reduced.a().span(), a_data.0);
+        if with_indices(&r) {
+            let results = reduced.c().elements();
+            if indices_size < (size_of::<f32>() * results) as u64 {
+                return Err(Status::BadParam);
+            }
+            self.run([input], (results, indices.0), |[a], indices| reduced.indices(a, indices))?;
+        }
+        self.run([input], (reduced.c().span(), c_data.0), |[a], c| reduced.run(blend(alpha, beta), a, c))
+    }
+
+    fn cudnnScaleTensor(&mut self, _: Handle, y: Tensor, y_data: Update, alpha: Scalar) -> Result {
+        let yt = shape(&y)?;
+        self.run([], (yt.span(), y_data.0), |[], y| elementwise::scale(alpha.0 as f32, &yt, y))
+    }
+
+    fn cudnnSetTensor(&mut self, _: Handle, y: Tensor, y_data: Update, value: Scalar) -> Result {
+        let yt = shape(&y)?;
+        self.run([], (yt.span(), y_data.0), |[], y| elementwise::set(value.0 as f32, &yt, y))
     }
 
     fn cudnnConvolutionBackwardData(
@@ -615,74 +762,281 @@ impl Cpu {
         Ok(())
     }
 
-    fn number(&self, factor: Factor) -> Result<f32> {
+    fn number<T: Real + Number>(&self, factor: Factor) -> Result<T> {
         match factor {
-            Factor::Host(number) => Ok(number),
-            Factor::Device(address) => Ok(self.memory.numbers()[self.memory.range(address, 1)?][0]),
+            Factor::Host(number) => Ok(T::nearest(number)),
+            Factor::Device(address) => Ok(self.memory.all()[self.memory.range_of::<T>(address, 1)?][0]),
         }
     }
 
-    fn product(
-        &mut self,
-        g: blas::Gemm,
-        factors: [Factor; 2],
-        a: Read,
-        b: Read,
-        c: Update,
-    ) -> Result<Option<f32>> {
-        let blend = self.blend(factors)?;
-        let inputs = [(g.a().span(), a.0), (g.b().span(), b.0)];
-        self.run(inputs, (g.c().span(), c.0), |[a, b], c| g.run(blend, a, b, c)).map(|()| None)
-    }
-
-    fn blend(&self, [alpha, beta]: [Factor; 2]) -> Result<Blend> {
+    fn blend<T: Real + Number>(&self, [alpha, beta]: [Factor; 2]) -> Result<Blend<T>> {
         Ok(Blend { alpha: self.number(alpha)?, beta: self.number(beta)? })
     }
 
+    /// A product as often as is said, with matrices so many numbers apart.
+    fn products(
+        &mut self,
+        p: rule::Product,
+        factors: [Factor; 2],
+        [a, b, c]: [u64; 3],
+        strides: [u64; 3],
+        count: i32,
+    ) -> Answer {
+        // Of nothing there is nothing to do, however often.
+        let count = if p.gemm.c().span() == 0 { 0 } else { count };
+        let [a_step, b_step, c_step] =
+            [(strides[0], p.factors), (strides[1], p.factors), (strides[2], p.result)]
+                .map(|(stride, stored)| stride.wrapping_mul(stored.size()));
+        for i in 0..count.cast_unsigned().into() {
+            let at = |base: u64, step: u64| base.wrapping_add(step.wrapping_mul(i));
+            self.product(p, factors, [at(a, a_step), at(b, b_step), at(c, c_step)])?;
+        }
+        Ok(None)
+    }
+
+    fn product(&mut self, p: rule::Product, factors: [Factor; 2], [a, b, c]: [u64; 3]) -> Result {
+        let g = p.gemm;
+        let (inputs, output) = ([(g.a().span(), a), (g.b().span(), b)], (g.c().span(), c));
+        match p {
+            rule::Product { factors: Stored::Double, .. } => {
+                let blend = self.blend(factors)?;
+                self.run(inputs, output, |[a, b], c| g.run_double(blend, a, b, c))
+            }
+            rule::Product { factors: Stored::Single, .. } => {
+                let blend = self.blend(factors)?;
+                self.run(inputs, output, |[a, b], c| g.run(blend, a, b, c))
+            }
+            // What is stored in 16 bits is computed in single precision.
+            rule::Product { factors: stored, result, .. } => {
+                let blend = self.blend(factors)?;
+                let [a, b] = inputs.map(|input| self.widened(stored, input));
+                let mut numbers = self.widened(result, output)?;
+                g.run(blend, &a?, &b?, &mut numbers)?;
+                self.narrow(result, output, &numbers)
+            }
+        }
+    }
+
+    /// Numbers in single precision.
+    fn widened(&self, stored: Stored, (span, address): At) -> Result<Vec<f32>> {
+        fn wide<T: Number + Into<f32>>(memory: &Memory, (span, address): At) -> Result<Vec<f32>> {
+            let range = memory.readable::<T>(address, span)?;
+            Ok(memory.all::<T>()[range].iter().map(|number| (*number).into()).collect())
+        }
+        match stored {
+            Stored::Half => wide::<f16>(&self.memory, (span, address)),
+            Stored::Brain => wide::<bf16>(&self.memory, (span, address)),
+            Stored::Single => wide::<f32>(&self.memory, (span, address)),
+            Stored::Double => Err(Status::InternalError),
+        }
+    }
+
+    /// Stores numbers of single precision, those that are not there already.
+    fn narrow(&mut self, stored: Stored, (span, address): At, numbers: &[f32]) -> Result {
+        fn put<T: Number + Into<f32>>(
+            memory: &mut Memory,
+            (span, address): At,
+            numbers: &[f32],
+            narrow: fn(f32) -> T,
+        ) -> Result {
+            let range = memory.range_of::<T>(address, span)?;
+            for (to, number) in memory.all_mut::<T>()[range].iter_mut().zip(numbers) {
+                let before: f32 = (*to).into();
+                if before.to_bits() != number.to_bits() {
+                    *to = narrow(*number);
+                }
+            }
+            Ok(())
+        }
+        let at = (span, address);
+        match stored {
+            Stored::Half => put(&mut self.memory, at, numbers, f16::from_f32),
+            Stored::Brain => put(&mut self.memory, at, numbers, bf16::from_f32),
+            Stored::Single => put(&mut self.memory, at, numbers, |number| number),
+            Stored::Double => Err(Status::InternalError),
+        }
+    }
+
+    fn gemv<T: Real + Number>(
+        &mut self,
+        g: blas::Gemv,
+        factors: [Factor; 2],
+        a: Read,
+        x: Read,
+        y: Update,
+    ) -> Answer {
+        let blend = self.blend::<T>(factors)?;
+        let inputs = [(g.a().span(), a.0), (g.x().span(), x.0)];
+        self.run(inputs, (g.y().span(), y.0), |[a, x], y| g.run(blend, a, x, y)).map(|()| None)
+    }
+
+    fn axpy<T: Real + Number>(&mut self, [xv, yv]: [Vector; 2], alpha: Factor, x: Read, y: Update) -> Answer {
+        let alpha = self.number::<T>(alpha)?;
+        self.run([(xv.span(), x.0)], (yv.span(), y.0), |[x], y| blas::axpy(alpha, xv, x, yv, y))
+            .map(|()| None)
+    }
+
+    fn scal<T: Real + Number>(&mut self, v: Vector, alpha: Factor, x: Update) -> Answer {
+        let alpha = self.number::<T>(alpha)?;
+        self.run([], (v.span(), x.0), |[], x| blas::scal(alpha, v, x)).map(|()| None)
+    }
+
     /// A result of one number goes where it is to.
-    fn outcome<const N: usize>(
+    fn outcome<T: Real + Number, const N: usize>(
         &mut self,
         inputs: [At; N],
         to: Outcome,
-        compute: impl FnOnce([&[f32]; N]) -> kernels::Result<f32>,
-    ) -> Result<Option<f32>> {
-        let mut ranges = [const { 0..0 }; N];
-        for (range, (span, address)) in ranges.iter_mut().zip(inputs) {
-            *range = self.memory.range(address, span)?;
-        }
-        let numbers = self.memory.numbers();
+        compute: impl FnOnce([&[T]; N]) -> kernels::Result<T>,
+    ) -> Answer {
+        let ranges = self.ranges::<T, N>(inputs)?;
+        let numbers = self.memory.all::<T>();
         let number = compute(ranges.map(|range| &numbers[range]))?;
         match to {
-            Outcome::Host => Ok(Some(number)),
+            Outcome::Host => Ok(Some(number.into())),
             Outcome::Device(address) => {
-                let range = self.memory.range(address, 1)?;
-                self.memory.numbers_mut()[range].fill(number);
+                let range = self.memory.range_of::<T>(address, 1)?;
+                self.memory.all_mut()[range].fill(number);
                 Ok(None)
             }
         }
     }
 }
 
+/// What a method of [`Blas`] answers.
+type Answer = Result<Option<f64>>;
+
+/// The methods of one precision, by their names.
+macro_rules! precision {
+    ($type:ty, $stored:ident: $gemm:ident $gemm_batched:ident $gemv:ident $axpy:ident $scal:ident $copy:ident $dot:ident
+        $nrm2:ident $asum:ident) => {
+        fn $gemm(
+            &mut self,
+            _: State,
+            op_a: i32,
+            op_b: i32,
+            m: i32,
+            n: i32,
+            k: i32,
+            alpha: Factor,
+            a: Read,
+            lda: i32,
+            b: Read,
+            ldb: i32,
+            beta: Factor,
+            c: Update,
+            ldc: i32,
+        ) -> Answer {
+            let gemm = rule::gemm(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)?;
+            let p = rule::Product { gemm, factors: Stored::$stored, result: Stored::$stored };
+            self.product(p, [alpha, beta], [a.0, b.0, c.0]).map(|()| None)
+        }
+
+        fn $gemm_batched(
+            &mut self,
+            _: State,
+            op_a: i32,
+            op_b: i32,
+            m: i32,
+            n: i32,
+            k: i32,
+            alpha: Factor,
+            a: Read,
+            lda: i32,
+            stride_a: u64,
+            b: Read,
+            ldb: i32,
+            stride_b: u64,
+            beta: Factor,
+            c: Update,
+            ldc: i32,
+            stride_c: u64,
+            count: i32,
+        ) -> Answer {
+            let strides = [stride_a, stride_b, stride_c];
+            let gemm = rule::gemm_batched(
+                op_a, op_b, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta, c, ldc, stride_c, count,
+            )?;
+            let p = rule::Product { gemm, factors: Stored::$stored, result: Stored::$stored };
+            self.products(p, [alpha, beta], [a.0, b.0, c.0], strides, count)
+        }
+
+        fn $gemv(
+            &mut self,
+            _: State,
+            op: i32,
+            m: i32,
+            n: i32,
+            alpha: Factor,
+            a: Read,
+            lda: i32,
+            x: Read,
+            incx: i32,
+            beta: Factor,
+            y: Update,
+            incy: i32,
+        ) -> Answer {
+            let g = rule::gemv(op, m, n, alpha, a, lda, x, incx, beta, y, incy)?;
+            self.gemv::<$type>(g, [alpha, beta], a, x, y)
+        }
+
+        fn $axpy(
+            &mut self,
+            _: State,
+            n: i32,
+            alpha: Factor,
+            x: Read,
+            incx: i32,
+            y: Update,
+            incy: i32,
+        ) -> Answer {
+            self.axpy::<$type>(rule::axpy(n, alpha, x, incx, y, incy)?, alpha, x, y)
+        }
+
+        fn $scal(&mut self, _: State, n: i32, alpha: Factor, x: Update, incx: i32) -> Answer {
+            self.scal::<$type>(rule::scal(n, alpha, x, incx)?, alpha, x)
+        }
+
+        fn $copy(&mut self, _: State, n: i32, x: Read, incx: i32, y: Write, incy: i32) -> Answer {
+            let [xv, yv] = rule::copy(n, x, incx, y, incy)?;
+            self.run::<$type, 1>([(xv.span(), x.0)], (yv.span(), y.0), |[x], y| blas::copy(xv, x, yv, y))
+                .map(|()| None)
+        }
+
+        fn $dot(
+            &mut self,
+            _: State,
+            n: i32,
+            x: Read,
+            incx: i32,
+            y: Read,
+            incy: i32,
+            result: Outcome,
+        ) -> Answer {
+            let [xv, yv] = rule::dot(n, x, incx, y, incy, result)?;
+            let inputs = [(xv.span(), x.0), (yv.span(), y.0)];
+            self.outcome::<$type, 2>(inputs, result, |[x, y]| blas::dot(xv, x, yv, y))
+        }
+
+        fn $nrm2(&mut self, _: State, n: i32, x: Read, incx: i32, result: Outcome) -> Answer {
+            let v = rule::one(n, x, incx, result)?;
+            self.outcome::<$type, 1>([(v.span(), x.0)], result, |[x]| blas::nrm2(v, x))
+        }
+
+        fn $asum(&mut self, _: State, n: i32, x: Read, incx: i32, result: Outcome) -> Answer {
+            let v = rule::one(n, x, incx, result)?;
+            self.outcome::<$type, 1>([(v.span(), x.0)], result, |[x]| blas::asum(v, x))
+        }
+    };
+}
+
 impl Blas for Cpu {
-    fn cublasSgemm_v2(
-        &mut self,
-        _: State,
-        op_a: i32,
-        op_b: i32,
-        m: i32,
-        n: i32,
-        k: i32,
-        alpha: Factor,
-        a: Read,
-        lda: i32,
-        b: Read,
-        ldb: i32,
-        beta: Factor,
-        c: Update,
-        ldc: i32,
-    ) -> Result<Option<f32>> {
-        let g = rule::sgemm(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)?;
-        self.product(g, [alpha, beta], a, b, c)
+    precision! {
+        f32, Single: cublasSgemm_v2 cublasSgemmStridedBatched cublasSgemv_v2 cublasSaxpy_v2 cublasSscal_v2 cublasScopy_v2
+        cublasSdot_v2 cublasSnrm2_v2 cublasSasum_v2
+    }
+    precision! {
+        f64, Double: cublasDgemm_v2 cublasDgemmStridedBatched cublasDgemv_v2 cublasDaxpy_v2 cublasDscal_v2 cublasDcopy_v2
+        cublasDdot_v2 cublasDnrm2_v2 cublasDasum_v2
     }
 
     fn cublasGemmEx(
@@ -704,118 +1058,46 @@ impl Blas for Cpu {
         c: Update,
         c_type: i32,
         ldc: i32,
-        compute_type: i32,
+        sums: Sums,
         algorithm: i32,
-    ) -> Result<Option<f32>> {
-        let g = rule::gemm_ex(
-            op_a,
-            op_b,
-            m,
-            n,
-            k,
-            alpha,
-            a,
-            a_type,
-            lda,
-            b,
-            b_type,
-            ldb,
-            beta,
-            c,
-            c_type,
-            ldc,
-            compute_type,
-            algorithm,
+    ) -> Answer {
+        let p = rule::gemm_ex(
+            op_a, op_b, m, n, k, alpha, a, a_type, lda, b, b_type, ldb, beta, c, c_type, ldc, sums, algorithm,
         )?;
-        self.product(g, [alpha, beta], a, b, c)
+        self.product(p, [alpha, beta], [a.0, b.0, c.0]).map(|()| None)
     }
 
-    fn cublasSgemv_v2(
+    fn cublasGemmStridedBatchedEx(
         &mut self,
         _: State,
-        op: i32,
+        op_a: i32,
+        op_b: i32,
         m: i32,
         n: i32,
+        k: i32,
         alpha: Factor,
         a: Read,
+        a_type: i32,
         lda: i32,
-        x: Read,
-        incx: i32,
+        stride_a: u64,
+        b: Read,
+        b_type: i32,
+        ldb: i32,
+        stride_b: u64,
         beta: Factor,
-        y: Update,
-        incy: i32,
-    ) -> Result<Option<f32>> {
-        let g = rule::sgemv(op, m, n, alpha, a, lda, x, incx, beta, y, incy)?;
-        let blend = self.blend([alpha, beta])?;
-        let inputs = [(g.a().span(), a.0), (g.x().span(), x.0)];
-        self.run(inputs, (g.y().span(), y.0), |[a, x], y| g.run(blend, a, x, y)).map(|()| None)
-    }
-
-    fn cublasSaxpy_v2(
-        &mut self,
-        _: State,
-        n: i32,
-        alpha: Factor,
-        x: Read,
-        incx: i32,
-        y: Update,
-        incy: i32,
-    ) -> Result<Option<f32>> {
-        let [xv, yv] = rule::saxpy(n, alpha, x, incx, y, incy)?;
-        let alpha = self.number(alpha)?;
-        self.run([(xv.span(), x.0)], (yv.span(), y.0), |[x], y| blas::axpy(alpha, xv, x, yv, y))
-            .map(|()| None)
-    }
-
-    fn cublasSscal_v2(
-        &mut self,
-        _: State,
-        n: i32,
-        alpha: Factor,
-        x: Update,
-        incx: i32,
-    ) -> Result<Option<f32>> {
-        let v = rule::sscal(n, alpha, x, incx)?;
-        let alpha = self.number(alpha)?;
-        self.run([], (v.span(), x.0), |[], x| blas::scal(alpha, v, x)).map(|()| None)
-    }
-
-    fn cublasScopy_v2(
-        &mut self,
-        _: State,
-        n: i32,
-        x: Read,
-        incx: i32,
-        y: Write,
-        incy: i32,
-    ) -> Result<Option<f32>> {
-        let [xv, yv] = rule::scopy(n, x, incx, y, incy)?;
-        self.run([(xv.span(), x.0)], (yv.span(), y.0), |[x], y| blas::copy(xv, x, yv, y)).map(|()| None)
-    }
-
-    fn cublasSdot_v2(
-        &mut self,
-        _: State,
-        n: i32,
-        x: Read,
-        incx: i32,
-        y: Read,
-        incy: i32,
-        result: Outcome,
-    ) -> Result<Option<f32>> {
-        let [xv, yv] = rule::sdot(n, x, incx, y, incy, result)?;
-        self.outcome([(xv.span(), x.0), (yv.span(), y.0)], result, |[x, y]| blas::dot(xv, x, yv, y))
-    }
-
-    fn cublasSnrm2_v2(
-        &mut self,
-        _: State,
-        n: i32,
-        x: Read,
-        incx: i32,
-        result: Outcome,
-    ) -> Result<Option<f32>> {
-        let v = rule::snrm2(n, x, incx, result)?;
-        self.outcome([(v.span(), x.0)], result, |[x]| blas::nrm2(v, x))
+        c: Update,
+        c_type: i32,
+        ldc: i32,
+        stride_c: u64,
+        count: i32,
+        sums: Sums,
+        algorithm: i32,
+    ) -> Answer {
+        let strides = [stride_a, stride_b, stride_c];
+        let p = rule::gemm_batched_ex(
+            op_a, op_b, m, n, k, alpha, a, a_type, lda, stride_a, b, b_type, ldb, stride_b, beta, c, c_type,
+            ldc, stride_c, count, sums, algorithm,
+        )?;
+        self.products(p, [alpha, beta], [a.0, b.0, c.0], strides, count)
     }
 }

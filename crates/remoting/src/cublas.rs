@@ -103,8 +103,8 @@ impl Handles {
 /// A factor: a number of the program's, or one that is on the device when the compute comes to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Factor {
-    /// The number.
-    Host(f32),
+    /// The number, as the widest type that it can have.
+    Host(f64),
     /// Its address.
     Device(u64),
 }
@@ -118,21 +118,44 @@ pub enum Outcome {
     Device(u64),
 }
 
+/// `cublasComputeType_t`, which says what precision sums are of, and factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sums(pub i32);
+
+impl Sums {
+    /// Are factors `double`? Else they are `float`.
+    #[must_use]
+    pub fn are_double(self) -> bool {
+        matches!(self.0, 70 | 71)
+    }
+}
+
+impl Value for Sums {
+    fn put(&self, words: &mut Words) {
+        self.0.put(words);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Self {
+        Self(Value::read(reader))
+    }
+}
+
 /// No address has it.
 const ON_DEVICE: u64 = 1 << 63;
 
 impl Value for Factor {
     fn put(&self, words: &mut Words) {
-        words.push(match self {
-            Self::Host(number) => u64::from(number.to_bits()),
-            Self::Device(address) => ON_DEVICE | address,
-        });
+        let (on_device, word) = match self {
+            Self::Host(number) => (0, number.to_bits()),
+            Self::Device(address) => (1, *address),
+        };
+        words.extend([on_device, word]);
     }
 
     fn read(reader: &mut Reader<'_>) -> Self {
-        match reader.word() {
-            word if word & ON_DEVICE == 0 => Self::Host(f32::from_bits(word as u32)),
-            word => Self::Device(word & !ON_DEVICE),
+        match (reader.word(), reader.word()) {
+            (0, word) => Self::Host(f64::from_bits(word)),
+            (_, address) => Self::Device(address),
         }
     }
 }
@@ -189,7 +212,7 @@ mod tests {
     #[test]
     fn factors_and_outcomes_come_back_as_they_went() {
         let mut words = Words::new();
-        let factors = [Factor::Host(-0.0), Factor::Host(f32::INFINITY), Factor::Device(0x2000_0000_0000)];
+        let factors = [Factor::Host(-0.0), Factor::Host(f64::MIN_POSITIVE), Factor::Device(0x2000_0000_0000)];
         factors.iter().for_each(|factor| factor.put(&mut words));
         let outcomes = [Outcome::Host, Outcome::Device(0), Outcome::Device(512)];
         outcomes.iter().for_each(|outcome| outcome.put(&mut words));

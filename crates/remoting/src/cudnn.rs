@@ -15,6 +15,7 @@ pub mod filter;
 pub mod forwarded;
 pub mod handle;
 pub mod pooling;
+pub mod reduction;
 pub mod table;
 pub mod tensor;
 

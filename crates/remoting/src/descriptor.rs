@@ -21,14 +21,23 @@ pub enum Kind {
     Activation,
     /// [`crate::cudnn::dropout::Dropout`].
     Dropout,
+    /// [`crate::cudnn::reduction::Reduction`].
+    Reduction,
     /// The library's handle: [`crate::cudnn::handle::State`].
     Handle,
 }
 
 impl Kind {
     /// Those that computes are of, in the order of their numbers: all but handles.
-    pub const ALL: [Self; 6] =
-        [Self::Tensor, Self::Filter, Self::Convolution, Self::Pooling, Self::Activation, Self::Dropout];
+    pub const ALL: [Self; 7] = [
+        Self::Tensor,
+        Self::Filter,
+        Self::Convolution,
+        Self::Pooling,
+        Self::Activation,
+        Self::Dropout,
+        Self::Reduction,
+    ];
 
     /// The kind with this number, of those.
     #[must_use]

@@ -50,7 +50,7 @@ impl Session<'_> {
     /// # Errors
     /// `ExecutionFailed` where they are not wholly in what was allocated; that of a compute that nobody waited for.
     pub fn copy_in(&self, address: u64, bytes: &[u8]) -> Result {
-        let staging = self.staging();
+        let staging = self.staging()?;
         for (address, part) in parts(address).zip(bytes.chunks(STAGED as usize)) {
             staging::store(*staging, part);
             self.core(COPY_IN, &[address, 0, part.len() as u64, 1])?;
@@ -64,7 +64,7 @@ impl Session<'_> {
     /// # Errors
     /// As [`Session::copy_in`].
     pub fn copy_out(&self, bytes: &mut [u8], address: u64) -> Result {
-        let staging = self.staging();
+        let staging = self.staging()?;
         for (address, part) in parts(address).zip(bytes.chunks_mut(STAGED as usize)) {
             self.core(COPY_OUT, &[address, 0, part.len() as u64, 1])?;
             staging::load(*staging, part);
@@ -89,7 +89,7 @@ impl Session<'_> {
         if width > STAGED {
             return to.each().zip(from).try_for_each(|(address, row)| self.copy_in(address, row));
         }
-        let staging = self.staging();
+        let staging = self.staging()?;
         for (address, count) in to.groups(staged(width), from.len() as u64) {
             for (staging, row) in staging::rows(*staging, width).zip(from.by_ref().take(count as usize)) {
                 staging::store(staging, row);
@@ -116,7 +116,7 @@ impl Session<'_> {
         if width > STAGED {
             return from.each().zip(to).try_for_each(|(address, row)| self.copy_out(row, address));
         }
-        let staging = self.staging();
+        let staging = self.staging()?;
         for (address, count) in from.groups(staged(width), to.len() as u64) {
             self.core(COPY_OUT, &[address, from.pitch, width, count])?;
             for (staging, row) in staging::rows(*staging, width).zip(to.by_ref().take(count as usize)) {

@@ -52,11 +52,11 @@ impl<'a> Host<'a> {
 
     /// Frees what begins there. The flag tells whether anything did.
     pub fn free(&mut self, offset: u64) -> bool {
-        let freed = offset.checked_sub(self.room.start).and_then(|offset| self.places.give(offset));
-        // Of what `Shared::open` takes, it fails on nothing.
-        freed
-            .map(|freed| self.memory.discard(&(self.room.start + freed.start..self.room.start + freed.end)))
-            .is_some()
+        let Some(offset) = offset.checked_sub(self.room.start) else { return false };
+        self.places.give(offset, |_, Range { start, end }| {
+            // It fails on nothing that `Shared::open` takes.
+            let _ = self.memory.discard(&(self.room.start + start..self.room.start + end));
+        })
     }
 
     /// Reads rows, which are to be as many bytes apart there.

@@ -12,13 +12,15 @@
 //! ```
 //!
 //! Pure: [`cudnn`] (contents and rules), [`cublas`], [`api`] (what tables are made of), [`descriptor`], [`wire`], [`predictor`],
-//! [`iteration`], [`memo`]. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`]. The system:
-//! `channel`, `memory`, `cpu`, the program `server`, and `sys`, which has all `unsafe`. `counters` count what they all
-//! do.
+//! [`iteration`], [`memo`], `deferred`. Shared memory, without `unsafe`: [`contents`], [`ring`], [`reply`], [`staging`], `counters`.
+//! The system: `channel`, `memory`, `cpu`, the program `server` with `confine`, `watch` and `status`, and `sys`, which has
+//! all `unsafe`.
 
 pub mod api;
 #[cfg(not(loom))]
 pub mod channel;
+#[cfg(not(loom))]
+pub mod confine;
 pub mod contents;
 #[cfg(not(loom))]
 pub mod counters;
@@ -59,6 +61,8 @@ pub mod status;
 pub mod sync;
 #[cfg(not(loom))]
 pub mod sys;
+#[cfg(not(loom))]
+pub mod watch;
 pub mod wire;
 #[cfg(not(loom))]
 pub mod worker;

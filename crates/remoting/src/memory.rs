@@ -1,13 +1,13 @@
 //! Device memory of a client, as the CPU has it. Touches nothing but that.
 //!
 //! Addresses are those that the client is given. Whatever it computes on is looked up here: a range counts only if it
-//! is wholly in one allocation. How much there is of it is bounded for all clients together, by a [`Budget`].
+//! is wholly in one allocation, but for what is only read. How much there is of it is bounded for all clients together, by a [`Budget`].
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::cudnn::{Result, Status};
 pub use crate::places::Budget;
@@ -16,6 +16,9 @@ use crate::sys::Numbers;
 
 /// What an allocation begins at a multiple of, and is rounded up to, in bytes; as with CUDA.
 const GRAIN: u64 = 512;
+
+/// What a GPU maps of its memory at once, in bytes.
+const MAPPED: u64 = 2 << 20;
 
 /// What is given back to the system at once, in bytes: whole pages, on each architecture.
 const PAGE: u64 = 1 << 16;
@@ -57,12 +60,17 @@ impl Rows {
     }
 }
 
+/// What memory can be taken for.
+pub trait Number: Copy + FromBytes + IntoBytes + Immutable + KnownLayout {}
+impl<T: Copy + FromBytes + IntoBytes + Immutable + KnownLayout> Number for T {}
+
 /// The device memory of one client. What it has of the budget is given back when this is dropped.
 #[derive(Debug)]
 pub struct Memory {
     base: u64,
-    places: Places,
+    /// Given back before the budget is.
     numbers: Numbers,
+    places: Places,
 }
 
 impl Memory {
@@ -73,7 +81,7 @@ impl Memory {
     pub fn new(addresses: Range<u64>, budget: &Arc<Budget>) -> io::Result<Self> {
         let bytes = addresses.end.saturating_sub(addresses.start) / GRAIN * GRAIN;
         let numbers = Numbers::new(bytes as usize / size_of::<f32>())?;
-        Ok(Self { base: addresses.start, places: Places::new(bytes, GRAIN, budget), numbers })
+        Ok(Self { base: addresses.start, numbers, places: Places::new(bytes, GRAIN, budget) })
     }
 
     /// The address of so many bytes; none where there is no room, or nothing is asked for.
@@ -83,16 +91,14 @@ impl Memory {
 
     /// Frees what begins at an address. The flag tells whether anything did.
     pub fn free(&mut self, address: u64) -> bool {
-        let freed = address.checked_sub(self.base).and_then(|offset| self.places.give(offset));
-        freed.map(|freed| self.discard(freed)).is_some()
-    }
-
-    /// Gives the pages back to the system that nothing is on any more, of those that were freed just now.
-    fn discard(&mut self, freed: Range<u64>) {
-        let free = self.places.around(&freed);
-        let pages = freed.start / PAGE * PAGE..freed.end.next_multiple_of(PAGE);
-        let pages = pages.start.max(free.start.next_multiple_of(PAGE))..pages.end.min(free.end / PAGE * PAGE);
-        self.numbers.discard(pages.start as usize..pages.end as usize);
+        let Some(offset) = address.checked_sub(self.base) else { return false };
+        self.places.give(offset, |places, freed| {
+            // The pages that nothing else is on.
+            let free = places.around(&freed);
+            let start = (freed.start / PAGE * PAGE).max(free.start.next_multiple_of(PAGE));
+            let end = freed.end.next_multiple_of(PAGE).min(free.end / PAGE * PAGE);
+            self.numbers.discard(start as usize..end as usize);
+        })
     }
 
     /// How much of the budget there is.
@@ -107,11 +113,38 @@ impl Memory {
     /// `ExecutionFailed` where they are not in one allocation, as where a GPU's kernel runs into memory that there is
     /// not; and where the address is no number's.
     pub fn range(&self, address: u64, count: usize) -> Result<Range<usize>> {
-        const NUMBER: u64 = size_of::<f32>() as u64;
+        self.range_of::<f32>(address, count)
+    }
+
+    /// Where so many numbers of any kind are in [`Memory::all`] of that kind.
+    ///
+    /// # Errors
+    /// As [`Memory::range`].
+    pub fn range_of<T>(&self, address: u64, count: usize) -> Result<Range<usize>> {
+        self.find::<T>(address, count, Places::hold)
+    }
+
+    /// The same of numbers that are read alone. There may be more of them than their allocation has, as far as a GPU would
+    /// not tell either, which maps its memory in pieces of 2 MiB; what these are is chance.
+    ///
+    /// # Errors
+    /// As [`Memory::range`].
+    pub fn readable<T>(&self, address: u64, count: usize) -> Result<Range<usize>> {
+        self.find::<T>(address, count, |places, bytes| places.reach(bytes, MAPPED))
+    }
+
+    fn find<T>(
+        &self,
+        address: u64,
+        count: usize,
+        is_there: impl FnOnce(&Places, &Range<u64>) -> bool,
+    ) -> Result<Range<usize>> {
+        let number = size_of::<T>() as u64;
         let range = || {
-            let offset = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(NUMBER))?;
-            let end = (count as u64).checked_mul(NUMBER)?.checked_add(offset)?;
-            self.places.hold(&(offset..end)).then_some((offset / NUMBER) as usize..(end / NUMBER) as usize)
+            let offset = address.checked_sub(self.base).filter(|offset| offset.is_multiple_of(number))?;
+            let end = (count as u64).checked_mul(number)?.checked_add(offset)?;
+            let there = is_there(&self.places, &(offset..end));
+            there.then_some((offset / number) as usize..(end / number) as usize)
         };
         range().ok_or(Status::ExecutionFailed)
     }
@@ -151,7 +184,7 @@ impl Memory {
         let at = self.place(to, width, count)?;
         let bytes = self.numbers.as_mut_bytes();
         for row in steps(at, to.pitch, count, width) {
-            bytes[row].chunks_exact_mut(value.len()).for_each(|to| to.copy_from_slice(value));
+            repeat(value, &mut bytes[row]);
         }
         Ok(())
     }
@@ -172,9 +205,33 @@ impl Memory {
         &self.numbers
     }
 
+    /// All of it, as numbers of this kind.
+    #[must_use]
+    pub fn all<T: Number>(&self) -> &[T] {
+        // It begins with a page, and ends with a grain, which is as many numbers of any kind.
+        <[T]>::ref_from_bytes(self.numbers.as_bytes()).unwrap_or_default()
+    }
+
+    /// All of it, as numbers of this kind, to be written.
+    pub fn all_mut<T: Number>(&mut self) -> &mut [T] {
+        <[T]>::mut_from_bytes(self.numbers.as_mut_bytes()).unwrap_or_default()
+    }
+
     /// All of it, to be written.
     pub fn numbers_mut(&mut self) -> &mut [f32] {
         &mut self.numbers
+    }
+}
+
+/// Fills bytes with a value again and again, of as many as these are at least: what there is of it is doubled as long as
+/// there is room.
+fn repeat(value: &[u8], bytes: &mut [u8]) {
+    bytes[..value.len()].copy_from_slice(value);
+    let mut filled = value.len();
+    while filled < bytes.len() {
+        let more = filled.min(bytes.len() - filled);
+        bytes.copy_within(..more, filled);
+        filled += more;
     }
 }
 
@@ -271,6 +328,8 @@ mod tests {
         assert_eq!(memory.bytes(a, 12).unwrap(), [0, 7, 8, 0, 0, 7, 8, 0, 0, 7, 8, 0]);
         memory.copy(rows(b, 3), rows(a + 1, 4), 3, 3).unwrap();
         assert_eq!(memory.bytes(b, 10).unwrap(), [7, 8, 0, 7, 8, 0, 7, 8, 0, 0]);
+        memory.fill(rows(b, 0), 15, 1, &[1, 2, 3]).unwrap();
+        assert_eq!(memory.bytes(b, 16).unwrap(), [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 0]);
         // Nothing is done of what is wrong, and nothing is right anywhere.
         let far = Status::ExecutionFailed;
         let wrong = [

@@ -73,18 +73,21 @@ impl Places {
         (self.end - free >= size).then_some(free)
     }
 
-    /// Frees what begins at an offset, and says which bytes these are.
-    pub fn give(&mut self, offset: u64) -> Option<Range<u64>> {
-        let size = self.live.remove(&offset)?;
+    /// Frees what begins at an offset, once `empty` has given back the memory of these bytes, since then they are
+    /// others'. The flag tells whether anything did.
+    pub fn give(&mut self, offset: u64, empty: impl FnOnce(&Self, Range<u64>)) -> bool {
+        let Some(size) = self.live.get(&offset).copied() else { return false };
+        empty(self, offset..offset + size);
+        self.live.remove(&offset);
         self.budget.give(size);
-        Some(offset..offset + size)
+        true
     }
 
-    /// All bytes that are free around some that are.
+    /// All bytes that would be free around a part, were it.
     #[must_use]
-    pub fn around(&self, free: &Range<u64>) -> Range<u64> {
-        let before = self.live.range(..free.start).next_back().map_or(0, |(offset, size)| offset + size);
-        let after = self.live.range(free.end..).next().map_or(self.end, |(offset, _)| *offset);
+    pub fn around(&self, part: &Range<u64>) -> Range<u64> {
+        let before = self.live.range(..part.start).next_back().map_or(0, |(offset, size)| offset + size);
+        let after = self.live.range(part.end..).next().map_or(self.end, |(offset, _)| *offset);
         before..after
     }
 
@@ -93,6 +96,14 @@ impl Places {
     pub fn hold(&self, bytes: &Range<u64>) -> bool {
         let before = self.live.range(..=bytes.start).next_back();
         before.is_some_and(|(offset, size)| bytes.end <= offset + size)
+    }
+
+    /// The same of bytes that begin in such a part, and may go on to the next multiple of so many.
+    #[must_use]
+    pub fn reach(&self, bytes: &Range<u64>, piece: u64) -> bool {
+        let before = self.live.range(..=bytes.start).next_back().map(|(offset, size)| offset + size);
+        let goes_on = |end: u64| bytes.start < end && bytes.end <= end.next_multiple_of(piece).min(self.end);
+        before.is_some_and(|end| bytes.end <= end || goes_on(end))
     }
 
     /// How much there is for all.
@@ -121,17 +132,50 @@ mod tests {
             assert_eq!(places.hold(&bytes), held, "{bytes:?}");
         }
         assert!(!places.hold(&(2000..2001)) && !places.hold(&(1023..1025)));
-        assert_eq!((places.give(1), places.give(a), places.give(a)), (None, Some(0..1024), None));
+        let mut emptied = None;
+        let mut give = |offset| places.give(offset, |_, bytes| emptied = Some(bytes));
+        assert_eq!([1, a, a].map(&mut give), [false, true, false]);
+        assert_eq!(emptied, Some(0..1024));
         assert!(!places.hold(&(0..1)));
+    }
+
+    #[test]
+    fn bytes_that_begin_in_a_part_may_go_on_for_a_while() {
+        let mut places = Places::new(4096, 512, &Budget::new(4096));
+        let [a, b, c] = [1000, 512, 512].map(|bytes| places.take(bytes).unwrap());
+        assert_eq!((places.give(b, |_, _| {}), (a, c)), (true, (0, 1536)));
+        for (bytes, there) in [
+            (0..1024, true),
+            (1023..1024, true),
+            (8..1536, true),
+            (8..1537, false),
+            (1024..1024, true),
+            (1024..1025, false),
+            (1600..2304, true),
+            (1600..2305, false),
+        ] {
+            assert_eq!(places.reach(&bytes, 768), there, "{bytes:?}");
+        }
+        assert!(!places.reach(&(1600..4097), 1 << 20), "beyond all");
     }
 
     #[test]
     fn what_is_free_around_is_up_to_what_is_taken() {
         let mut places = Places::new(4096, 512, &Budget::new(4096));
         let [a, b, c, d] = [0; 4].map(|_| places.take(512).unwrap());
-        assert_eq!((places.give(b), places.around(&(b..c))), (Some(512..1024), b..c));
-        assert_eq!((places.give(d), places.around(&(d..d + 512))), (Some(1536..2048), d..4096));
-        assert_eq!((places.give(c), places.around(&(c..d))), (Some(1024..1536), b..4096));
-        assert_eq!((places.give(a), places.around(&(a..b))), (Some(0..512), 0..4096));
+        let mut around = Vec::new();
+        for part in [b, d, c, a] {
+            assert!(places.give(part, |places, bytes| around.push(places.around(&bytes))));
+        }
+        assert_eq!(around, [b..c, d..4096, b..4096, 0..4096]);
+    }
+
+    #[test]
+    fn what_is_given_back_is_empty_before_others_can_have_it() {
+        let budget = Budget::new(512);
+        let mut places = Places::new(4096, 512, &budget);
+        let a = places.take(512).unwrap();
+        places.give(a, |_, _| assert_eq!(budget.info(), (0, 512)));
+        assert_eq!(budget.info(), (512, 512));
     }
 }

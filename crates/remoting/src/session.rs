@@ -15,9 +15,12 @@ use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
 use crate::cudnn::handle;
 use crate::cudnn::pooling::Pooling;
+use crate::cudnn::reduction::Reduction;
 use crate::cudnn::table::Function;
 use crate::cudnn::tensor::Tensor;
-use crate::cudnn::{self, Got, Status, Version, activation, convolution, dropout, filter, pooling, tensor};
+use crate::cudnn::{
+    self, Got, Status, Version, activation, convolution, dropout, filter, pooling, reduction, tensor,
+};
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};
 use crate::memo::{self, Memo};
@@ -426,8 +429,14 @@ impl<'a> Session<'a> {
     }
 
     /// The memory for what is copied, for as long as the guard is held.
-    pub(crate) fn staging(&self) -> MutexGuard<'_, Region<'a>> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// `ExecutionFailed` in a function that was deferred: whoever has the memory may wait for it.
+    pub(crate) fn staging(&self) -> cudnn::Result<MutexGuard<'_, Region<'a>>> {
+        if self.client.runs_here() {
+            return Err(Status::ExecutionFailed);
+        }
+        Ok(self.staging.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What it has of host-allocated memory.

@@ -7,17 +7,24 @@ pub const WORDS: usize = 1 << 17;
 
 /// Puts bytes there, which are no more than fit.
 pub fn store(staging: Region<'_>, bytes: &[u8]) {
-    for (word, part) in staging.iter().zip(bytes.chunks(8)) {
-        let mut whole = [0; 8];
-        whole[..part.len()].copy_from_slice(part);
-        word.store(u64::from_le_bytes(whole), Ordering::Relaxed);
+    let (words, rest) = bytes.as_chunks();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let last = (!rest.is_empty()).then_some(&last);
+    for (word, bytes) in staging.iter().zip(words.iter().chain(last)) {
+        word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
     }
 }
 
 /// Gets the bytes that are there.
 pub fn load(staging: Region<'_>, bytes: &mut [u8]) {
-    for (word, part) in staging.iter().zip(bytes.chunks_mut(8)) {
-        part.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..part.len()]);
+    let (words, rest) = bytes.as_chunks_mut();
+    let (whole, last) = staging.split_at(words.len().min(staging.len()));
+    for (word, bytes) in whole.iter().zip(words) {
+        *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+    }
+    for word in last.iter().take(1) {
+        rest.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..rest.len()]);
     }
 }
 

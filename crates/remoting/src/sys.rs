@@ -266,6 +266,25 @@ pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Closes all descriptors but the standard ones and those to `keep`, which exist.
+///
+/// # Errors
+/// As close_range(2).
+pub(crate) fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
+    let mut keep: Vec<u32> = keep.iter().map(|number| number.cast_unsigned()).collect();
+    keep.sort_unstable();
+    let ends = keep.iter().copied().chain([u32::MAX]);
+    let begins = [3].into_iter().chain(keep.iter().map(|number| number + 1));
+    for (begin, end) in begins.zip(ends).filter(|(begin, end)| begin < end) {
+        // SAFETY: what owns a descriptor beyond those is nothing of this process, which its caller promises has opened
+        // none: it has what it was started with.
+        if unsafe { libc::syscall(libc::SYS_close_range, begin, end - 1, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// The pidfd of the process that connected a Unix socket. The kernel knows it from then on, so that another one with its
 /// number is not taken for it; before Linux 6.5 only the number is known.
 ///

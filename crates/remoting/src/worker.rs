@@ -278,7 +278,7 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
             return Ok(self.kept);
         }
         let result = blas::compute(function, arguments, &mut self.backend)?;
-        answer.extend(result.ok().flatten().map(|number| u64::from(number.to_bits())));
+        answer.extend(result.ok().flatten().map(|number| number.to_bits()));
         Ok(self.keep(head, result.map(|_| ())))
     }
 

@@ -9,6 +9,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 
 use conformance::{Answer, Call};
 use tempfile::TempDir;
@@ -19,6 +21,7 @@ use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Status, Version};
+use vgpu_remoting::deferred::Progress;
 use vgpu_remoting::ring::Gone;
 use vgpu_remoting::wire::Words;
 use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
@@ -158,6 +161,60 @@ fn each_thread_gets_its_own_answers() {
         }
     });
     assert_eq!(client.sent().records, 15_000);
+}
+
+#[test]
+fn functions_have_their_turns_before_all_that_is_sent_after_them() {
+    let worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    let (release, released) = mpsc::channel();
+    let (done, order) = mpsc::channel();
+    tensor(&client, 1, 1);
+    assert_eq!(client.moment(), 0);
+    let again = done.clone();
+    assert!(client.defer(Box::new(move |answer| {
+        released.recv().unwrap();
+        done.send(answer.map(|words| words[0])).unwrap();
+    })));
+    assert!(!client.defer(Box::new(move |answer| again.send(answer.map(|_| 2)).unwrap())));
+    tensor(&client, 2, 2);
+    let free = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.run(SYNCHRONISE));
+        // More than there are places for answers.
+        for _ in 0..80 {
+            scope.spawn(|| {
+                let size = Function::cudnnGetTensorSizeInBytes as u16;
+                let answer = client.call(size, &[2].into_iter().collect()).unwrap();
+                assert!(free.load(Ordering::SeqCst) && answer[..] == [0, 8]);
+            });
+        }
+        // What was sent before a function is done when its turn has come.
+        assert!(client.reach(0));
+        assert_eq!((client.progress(0), client.progress(2)), (Progress::Done, Progress::Pending));
+        free.store(true, Ordering::SeqCst);
+        release.send(()).unwrap();
+    });
+    assert_eq!(order.iter().collect::<Vec<_>>(), [Ok(0), Ok(2)]);
+    assert_eq!((client.progress(2), client.reach(2)), (Progress::Sent, false));
+    assert!(client.defer(Box::new(|_| ())), "nobody runs them any more");
+}
+
+#[test]
+fn a_function_whose_worker_is_killed_is_told_so() {
+    let mut worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    tensor(&client, 1, 1);
+    client.send(HANG, &[1, 0, 1, 0, 0, 1, 0].into_iter().collect()).unwrap();
+    let (told, is_told) = mpsc::channel();
+    assert!(client.defer(Box::new(move |answer| told.send(answer).unwrap())));
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.run(SYNCHRONISE));
+        worker.child.kill().unwrap();
+    });
+    assert_eq!(is_told.recv().unwrap(), Err(Gone));
 }
 
 #[test]

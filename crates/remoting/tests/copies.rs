@@ -204,6 +204,24 @@ fn rows_of_host_allocated_memory_come_back_as_they_went_and_nothing_else_is_chan
 }
 
 #[test]
+fn what_moves_between_program_and_device_is_counted() {
+    let Served { session, .. } = Served::new(MIB, &Budget::new(MIB));
+    let device = session.allocate(1 << 10).unwrap();
+    let host = session.allocate_host(1 << 10, 0).unwrap();
+    let moved = || session.reuse().counters().counts().bytes;
+    let mut bytes = [0; 8];
+    session.copy_rows_in(rows(device, 9), [&bytes[..]; 3].into_iter(), 8).unwrap();
+    assert_eq!(moved(), 24);
+    session.copy_rows_out([&mut bytes[..]].into_iter(), rows(device, 9), 8).unwrap();
+    assert_eq!(moved(), 32);
+    let there = session.shared(rows(host, 8), 7, 2).unwrap();
+    session.copy_from_host(rows(device, 8), there, 7, 2, false).unwrap();
+    session.copy_to_host(there, rows(device, 8), 7, 2, true).unwrap();
+    session.copy(rows(device, 0), rows(device, 0), 8, 1).unwrap();
+    assert_eq!(moved(), 60);
+}
+
+#[test]
 fn copies_of_host_allocated_memory_are_not_waited_for_and_are_done_in_order() {
     let served = Served::new(MIB, &Budget::new(MIB));
     let session = &served.session;

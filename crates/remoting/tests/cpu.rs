@@ -9,12 +9,13 @@ use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::cpu::Cpu;
 use vgpu_remoting::cublas::backend::Blas;
-use vgpu_remoting::cublas::{Factor, Outcome, State};
+use vgpu_remoting::cublas::{Factor, Outcome, State, Sums};
 use vgpu_remoting::cudnn::activation::{self, Activation};
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
 use vgpu_remoting::cudnn::filter::{self, Filter};
 use vgpu_remoting::cudnn::pooling::{self, Pooling};
+use vgpu_remoting::cudnn::reduction::{self, Reduction};
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{self, Status, Version};
 use vgpu_remoting::descriptor::Content;
@@ -149,6 +150,241 @@ fn the_other_layers_and_their_gradients() {
 }
 
 #[test]
+fn convolution_bias_and_activation_at_once() {
+    let mut desk = Desk::new();
+    let (x, w, y) = (tensor([1, 1, 3, 3]), filter([2, 1, 2, 2]), tensor([1, 2, 2, 2]));
+    let xd = desk.put(&COUNT);
+    let wd = desk.put(&[1.0, 0.0, 0.0, 2.0, -1.0, 0.0, 0.0, 0.0]);
+    let (b, bd) = (tensor([1, 2, 1, 1]), desk.put(&[0.5, 2.0]));
+    let yd = desk.put(&[1.0, f32::NAN, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    let identity = Activation { mode: 5, ..relu() };
+    let mut run = |a, algorithm, (alpha2, z): (f64, Tensor), bias| {
+        let (c, none, alpha2) = (convolution(), Write(0), Scalar(alpha2));
+        let (z_data, bias_data) = (Read(yd), Read(bd));
+        desk.cpu.cudnnConvolutionBiasActivationForward(
+            H,
+            ONE,
+            x,
+            Read(xd),
+            w,
+            Read(wd),
+            c,
+            algorithm,
+            none,
+            0,
+            alpha2,
+            z,
+            z_data,
+            bias,
+            bias_data,
+            a,
+            y,
+            Update(yd),
+        )?;
+        Ok(desk.read(yd, 8))
+    };
+    // What is not added is not read.
+    let relued = [8.5, 11.5, 17.5, 20.5, 2.0, 1.0, 0.0, 0.0];
+    assert_eq!(run(relu(), 0, (0.0, y), b), Ok(relued.to_vec()));
+    // In place.
+    let added = [25.5, 34.5, 52.5, 61.5, 6.0, 3.0, -1.0, -2.0];
+    assert_eq!(run(identity, 1, (2.0, y), b), Ok(added.to_vec()));
+    assert_eq!(run(identity, 0, (2.0, y), b), Err(Status::NotSupported));
+    assert_eq!(run(Activation { mode: 2, ..relu() }, 1, (2.0, y), b), Err(Status::NotSupported));
+    assert_eq!(run(relu(), 1, (2.0, x), b), Err(Status::BadParam));
+    assert_eq!(run(relu(), 1, (2.0, y), tensor([1, 2, 2, 1])), Err(Status::BadParam));
+    assert_eq!(run(relu(), 1, (2.0, y), tensor([1, 1, 1, 1])), Err(Status::BadParam));
+}
+
+#[test]
+fn reductions_and_where_the_results_are() {
+    let mut desk = Desk::new();
+    let set = |operation, indices, indices_type| {
+        let mut r = Reduction::FRESH;
+        reduction::set(V, &mut r, operation, 0, 1, indices, indices_type).unwrap();
+        r
+    };
+    // A stride of 0 is fine where the dimension is 1.
+    let (mut a, c) = (Tensor::FRESH, tensor([1, 1, 2, 1]));
+    tensor::set_4d_ex(V, &mut a, 0, 1, 1, 2, 3, 0, 6, 3, 1).unwrap();
+    let ad = desk.put(&[1.0, 5.0, -2.0, 3.0, 4.0, -9.0]);
+    let [cd, id] = [0, 1].map(|_| desk.put(&[7.0, 7.0]));
+    let mut reduce = |r, beta, size| {
+        let none = Write(0);
+        desk.cpu.cudnnReduceTensor(
+            H,
+            r,
+            Write(id),
+            size,
+            none,
+            0,
+            ONE,
+            a,
+            Read(ad),
+            Scalar(beta),
+            c,
+            Update(cd),
+        )?;
+        let bits: Vec<u32> = desk.read(id, 2).iter().map(|index| index.to_bits()).collect();
+        Ok((desk.read(cd, 2), bits))
+    };
+    let sevens = vec![7.0_f32.to_bits(); 2];
+    assert_eq!(reduce(set(0, 0, 0), 1.0, 0), Ok((vec![11.0, 5.0], sevens.clone())));
+    assert_eq!(reduce(set(0, 1, 0), 0.0, 0), Ok((vec![4.0, -2.0], sevens)));
+    assert_eq!(reduce(set(3, 1, 0), 0.0, 8), Ok((vec![5.0, 4.0], vec![1, 1])));
+    assert_eq!(reduce(set(4, 1, 0), 0.0, 8), Ok((vec![5.0, 9.0], vec![1, 2])));
+    assert_eq!(reduce(set(4, 1, 0), 0.0, 7), Err(Status::BadParam));
+    assert_eq!(reduce(set(4, 1, 1), 0.0, 8), Err(Status::NotSupported));
+    assert_eq!(desk.cpu.cudnnGetReductionIndicesSize(H, set(3, 1, 0), a, c), Ok((8,)));
+    assert_eq!(desk.cpu.cudnnGetReductionIndicesSize(H, set(0, 1, 0), a, c), Ok((0,)));
+    assert_eq!(desk.cpu.cudnnGetReductionWorkspaceSize(H, set(0, 1, 0), a, c), Ok((0,)));
+    let wrong = desk.cpu.cudnnGetReductionWorkspaceSize(H, set(0, 1, 0), a, tensor([1, 1, 1, 2]));
+    assert_eq!(wrong, Err(Status::BadParam));
+    desk.cpu.cudnnScaleTensor(H, c, Update(cd), Scalar(2.0)).unwrap();
+    assert_eq!(desk.read(cd, 2), [10.0, 18.0]);
+    desk.cpu.cudnnSetTensor(H, c, Update(cd), Scalar(0.25)).unwrap();
+    assert_eq!(desk.read(cd, 2), [0.25, 0.25]);
+}
+
+#[test]
+fn double_precision() {
+    let mut desk = Desk::new();
+    let mut put = |numbers: &[f64]| {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let address = desk.cpu.memory().allocate(bytes.len() as u64).unwrap();
+        desk.cpu.memory().bytes(address, bytes.len()).unwrap().copy_from_slice(&bytes);
+        address
+    };
+    // Beyond single precision.
+    let tiny = 2.0_f64.powi(-40);
+    let (x, y, third) = (put(&[1.0 + tiny, -2.0, 3.0]), put(&[1.0; 3]), put(&[1.0 / 3.0]));
+    let (state, one) = (State::default(), Factor::Host(1.0));
+    let (r, u, host) = (Read, Update, Outcome::Host);
+    let cpu = &mut desk.cpu;
+    let read = |cpu: &mut Cpu, at: u64, count: usize| -> Vec<f64> {
+        let bytes = cpu.memory().bytes(at, 8 * count).unwrap();
+        bytes.chunks(8).map(|number| f64::from_le_bytes(number.try_into().unwrap())).collect()
+    };
+    assert_eq!(cpu.cublasDasum_v2(state, 3, r(x), 1, host), Ok(Some(6.0 + tiny)));
+    assert_eq!(cpu.cublasDdot_v2(state, 3, r(x), 1, r(y), 1, host), Ok(Some(2.0 + tiny)));
+    assert_eq!(cpu.cublasDnrm2_v2(state, 1, r(x), 1, host), Ok(Some(1.0 + tiny)));
+    cpu.cublasDaxpy_v2(state, 3, Factor::Device(third), r(x), 1, u(y), 1).unwrap();
+    assert_eq!(read(cpu, y, 3)[1..], [1.0 - 2.0 / 3.0, 2.0]);
+    cpu.cublasDscal_v2(state, 3, Factor::Host(1.0 + tiny), u(y), 1).unwrap();
+    assert_eq!(read(cpu, y, 3)[2], 2.0 + 2.0 * tiny);
+    cpu.cublasDcopy_v2(state, 3, r(x), -1, Write(y), 1).unwrap();
+    assert_eq!(read(cpu, y, 3), [3.0, -2.0, 1.0 + tiny]);
+    cpu.cublasDgemv_v2(state, 0, 1, 3, one, r(x), 1, r(y), 1, Factor::Host(0.0), u(third), 1).unwrap();
+    assert_eq!(read(cpu, third, 1), [3.0 * (1.0 + tiny) + 4.0 + 3.0 * (1.0 + tiny)]);
+    // As a column times a row, and as a row times a column.
+    cpu.cublasDgemm_v2(state, 0, 1, 1, 1, 3, one, r(x), 1, r(y), 1, one, u(third), 1).unwrap();
+    assert_eq!(read(cpu, third, 1), [4.0 + 6.0 * (1.0 + tiny) + 4.0 + 6.0 * (1.0 + tiny)]);
+    let misaligned = cpu.cublasDscal_v2(state, 1, one, u(x + 4), 1);
+    assert_eq!(misaligned, Err(Status::ExecutionFailed));
+    let beyond = cpu.cublasDdot_v2(state, 1 << 16, r(x), 1, r(y), 1, host);
+    assert_eq!(beyond, Err(Status::ExecutionFailed));
+}
+
+#[test]
+fn numbers_of_16_bits_are_computed_in_single_precision() {
+    for (data_type, wide, narrow) in [
+        (
+            2,
+            (|bits| half::f16::from_bits(bits).to_f32()) as fn(u16) -> f32,
+            (|x| half::f16::from_f32(x).to_bits()) as fn(f32) -> u16,
+        ),
+        (14, |bits| half::bf16::from_bits(bits).to_f32(), |x| half::bf16::from_f32(x).to_bits()),
+    ] {
+        let mut desk = Desk::new();
+        let mut put = |numbers: &[f32]| {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| narrow(*number).to_le_bytes()).collect();
+            let address = desk.cpu.memory().allocate(bytes.len() as u64).unwrap();
+            desk.cpu.memory().bytes(address, bytes.len()).unwrap().copy_from_slice(&bytes);
+            address
+        };
+        let (a, b, c) =
+            (put(&[1.0, 2.0, 3.0, 4.0]), put(&[0.5, 0.25, 2.0, 1.0]), put(&[4.0, 4.0, 9.0, 4.0, 4.0]));
+        let single = desk.put(&[9.0; 4]);
+        let (state, one, half) = (State::default(), Factor::Host(1.0), Factor::Host(0.5));
+        let (r, u, sums) = (Read, Update, Sums(68));
+        desk.cpu
+            .cublasGemmEx(
+                state,
+                0,
+                0,
+                2,
+                2,
+                2,
+                one,
+                r(a),
+                data_type,
+                2,
+                r(b),
+                data_type,
+                2,
+                half,
+                u(c),
+                data_type,
+                3,
+                sums,
+                -1,
+            )
+            .unwrap();
+        let bytes = desk.cpu.memory().bytes(c, 10).unwrap();
+        let got: Vec<f32> = bytes.chunks(2).map(|two| wide(u16::from_le_bytes([two[0], two[1]]))).collect();
+        assert_eq!(got, [3.25, 4.0, 9.0, 7.0, 10.0], "{data_type}: what is between columns is left");
+        // One number each, as often as there are, into single precision.
+        desk.cpu
+            .cublasGemmStridedBatchedEx(
+                state,
+                0,
+                0,
+                1,
+                1,
+                1,
+                one,
+                r(a),
+                data_type,
+                1,
+                1,
+                r(b),
+                data_type,
+                1,
+                1,
+                Factor::Host(0.0),
+                u(single),
+                0,
+                1,
+                1,
+                4,
+                sums,
+                -1,
+            )
+            .unwrap();
+        assert_eq!(desk.read(single, 4), [0.5, 0.5, 6.0, 4.0]);
+    }
+}
+
+#[test]
+fn products_again_and_again() {
+    let mut desk = Desk::new();
+    let (state, one, zero) = (State::default(), Factor::Host(1.0), Factor::Host(0.0));
+    let (a, b, c) = (desk.put(&COUNT), desk.put(&COUNT), desk.put(&[9.0; 4]));
+    let mut run = |stride_c: i64, c: u64, m, count| {
+        let (a, b, c, strides) = (Read(a), Read(b), Update(c), [2, 0, stride_c.cast_unsigned()]);
+        let [sa, sb, sc] = strides;
+        desk.cpu
+            .cublasSgemmStridedBatched(state, 0, 0, m, 1, 2, one, a, 1, sa, b, 2, sb, zero, c, 1, sc, count)
+            .map(|_| ())
+    };
+    // The same factor each time, and results from the last to the first.
+    assert_eq!(run(-1, c + 12, 1, 3), Ok(()));
+    assert_eq!(run(1, c, 0, i32::MAX), Ok(()), "of nothing");
+    assert_eq!(run(1, c, 1, -1), Err(Status::BadParam));
+    assert_eq!(desk.read(c, 4), [9.0, 5.0, 3.0, 1.0]);
+}
+
+#[test]
 fn products_and_sums() {
     let mut desk = Desk::new();
     let (state, one, zero) = (State::default(), Factor::Host(1.0), Factor::Host(0.0));
@@ -160,7 +396,7 @@ fn products_and_sums() {
     let two = desk.put(&[2.0]);
     let (alpha, beta) = (Factor::Device(two), Factor::Device(two));
     desk.cpu
-        .cublasGemmEx(state, 1, 1, 2, 2, 3, alpha, r(a), 0, 3, r(b), 0, 2, beta, u(c), 0, 2, 68, -1)
+        .cublasGemmEx(state, 1, 1, 2, 2, 3, alpha, r(a), 0, 3, r(b), 0, 2, beta, u(c), 0, 2, Sums(68), -1)
         .unwrap();
     assert_eq!(desk.read(c, 4), [40.0, 82.0, 82.0, 160.0]);
     let (x, y) = (desk.put(&[1.0, 2.0, 3.0]), desk.put(&[1.0; 3]));
@@ -174,8 +410,9 @@ fn products_and_sums() {
     let dot = |desk: &mut Desk, to| desk.cpu.cublasSdot_v2(state, 3, r(x), 1, r(y), 1, to);
     assert_eq!(dot(&mut desk, Outcome::Host), Ok(Some(2516.0)));
     assert_eq!(dot(&mut desk, Outcome::Device(c)), Ok(None));
-    let three_four = desk.put(&[3.0, 0.0, 4.0]);
+    let three_four = desk.put(&[3.0, 0.0, -4.0]);
     assert_eq!(desk.cpu.cublasSnrm2_v2(state, 2, r(three_four), 2, Outcome::Host), Ok(Some(5.0)));
+    assert_eq!(desk.cpu.cublasSasum_v2(state, 3, r(three_four), 1, Outcome::Host), Ok(Some(7.0)));
     assert_eq!(desk.read(c, 1), [2516.0]);
     let beyond = desk.cpu.cublasSdot_v2(state, 1 << 20, r(x), 1, r(y), 1, Outcome::Host);
     assert_eq!(beyond, Err(Status::ExecutionFailed));
@@ -284,11 +521,16 @@ fn memory_that_is_not_the_clients_is_not_touched() {
     let t = tensor([1, 1, 1, 200]);
     let (a, b) = (desk.put(&[1.0; 200]), desk.put(&[7.0; 128]));
     let mut add = |from: u64, to: u64| desk.cpu.cudnnAddTensor(H, ONE, t, Read(from), ONE, t, Update(to));
-    for (from, to) in [(a, b), (b, a), (a, a + 300), (a, 0), (0, a), (a, u64::MAX), (a, a + 2)] {
+    for (from, to) in [(a, b), (a, a + 300), (a, 0), (0, a), (a, u64::MAX), (a, a + 2)] {
         assert_eq!(add(from, to), Err(Status::ExecutionFailed), "{from:#x} {to:#x}");
     }
     assert_eq!(add(a, a), Ok(()));
     assert_eq!((desk.read(a, 200), desk.read(b, 128)), (vec![2.0; 200], vec![7.0; 128]));
+    // To read more than there is does not tell, as with a GPU; here nothing is behind it.
+    desk.cpu.cudnnAddTensor(H, ONE, t, Read(b), ONE, t, Update(a)).unwrap();
+    assert_eq!(desk.read(a, 200), [[9.0; 128].as_slice(), &[2.0; 72]].concat());
+    let far = desk.cpu.cublasSasum_v2(State::default(), 1 << 14, Read(b), 1, Outcome::Host);
+    assert_eq!(far, Err(Status::ExecutionFailed), "beyond all");
 }
 
 #[test]

@@ -379,7 +379,13 @@ impl<'a> Net<'a> {
         let (n, session) = (said.count as i32, self.session);
         session.cublasScopy_v2(self.blas, n, Read(said.at), 1, Write(gradient), 1)?;
         session.cublasSaxpy_v2(self.blas, n, Factor::Host(-1.0), Read(self.right), 1, Update(gradient), 1)?;
-        session.cublasSscal_v2(self.blas, n, Factor::Host(1.0 / BATCH as f32), Update(gradient), 1)?;
+        session.cublasSscal_v2(
+            self.blas,
+            n,
+            Factor::Host(f64::from(1.0 / BATCH as f32)),
+            Update(gradient),
+            1,
+        )?;
         self.computes += 3;
         self.product_back(10, 4)?;
         self.activate_back(9)?;
@@ -397,7 +403,7 @@ impl<'a> Net<'a> {
     fn learn(&mut self) -> Result {
         for data in self.layers.iter().flat_map(|layer| [layer.w, layer.b]) {
             let (n, from, to) = (data.count as i32, Read(data.gradient), Update(data.at));
-            self.session.cublasSaxpy_v2(self.blas, n, Factor::Host(-RATE), from, 1, to, 1)?;
+            self.session.cublasSaxpy_v2(self.blas, n, Factor::Host(f64::from(-RATE)), from, 1, to, 1)?;
             self.computes += 1;
         }
         Ok(())
@@ -409,7 +415,7 @@ impl<'a> Net<'a> {
         let w = self.layers[4].w;
         let length =
             self.session.cublasSnrm2_v2(self.blas, w.count as i32, Read(w.gradient), 1, Outcome::Host)?;
-        Ok(length.unwrap())
+        Ok(length.unwrap() as f32)
     }
 }
 

@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Program, Random, SOCKET, connect, session};
-use vgpu_remoting::channel::Client;
+use vgpu_remoting::channel::{Channel, Client};
 use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::memory::Rows;
-use vgpu_remoting::session::Mode;
+use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::sync::Ordering;
 use vgpu_remoting::wire::{MAX_WORDS, Words};
 use vgpu_remoting::worker::{ALLOCATE, COPY_IN, FORWARD, SYNCHRONISE};
@@ -29,7 +29,11 @@ struct Process {
 
 impl Process {
     fn start(test: &str, socket: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::started(Command::new(std::env::current_exe().unwrap()), test, socket)
+    }
+
+    fn started(mut command: Command, test: &str, socket: &Path) -> Self {
+        let mut child = command
             .args(["--exact", test, "--nocapture"])
             .env(SOCKET, socket)
             .stdin(Stdio::piped())
@@ -47,6 +51,12 @@ impl Process {
     /// What comes of it, of a [`client_that_allocates`].
     fn allocate(&mut self, bytes: u64) -> String {
         self.tell(&bytes.to_string());
+        self.hear("allocated ")
+    }
+
+    /// Likewise, of host-allocated memory.
+    fn allocate_host(&mut self, bytes: u64) -> String {
+        self.tell(&format!("host {bytes}"));
         self.hear("allocated ")
     }
 
@@ -76,18 +86,36 @@ fn client_that_allocates() {
     let channel = connect(socket.as_ref());
     let session = session(Mode::Reuse, &channel);
     for line in std::io::stdin().lines().map_while(Result::ok) {
-        let bytes = line.parse::<u64>().unwrap();
-        match session.allocate(bytes) {
-            Ok(address) => {
-                let number = std::process::id().to_le_bytes();
-                session.copy_in(address + bytes - 4, &number).unwrap();
-                let mut back = [0; 4];
-                session.copy_out(&mut back, address + bytes - 4).unwrap();
-                println!("\nallocated {}", back == number);
-            }
-            Err(status) => println!("\nallocated {status:?}"),
-        }
+        let allocated = match line.strip_prefix("host ") {
+            Some(bytes) => allocate_host(&session, bytes.parse().unwrap()),
+            None => allocate(&session, line.parse().unwrap()),
+        };
+        println!(
+            "\nallocated {}",
+            allocated.map_or_else(|status| format!("{status:?}"), |same| same.to_string())
+        );
     }
+}
+
+/// Are the last bytes as they were written?
+fn allocate(session: &Session<'_>, bytes: u64) -> Result<bool, Status> {
+    let address = session.allocate(bytes)?;
+    let number = std::process::id().to_le_bytes();
+    session.copy_in(address + bytes - 4, &number)?;
+    let mut back = [0; 4];
+    session.copy_out(&mut back, address + bytes - 4)?;
+    Ok(back == number)
+}
+
+/// Does the worker get at it?
+fn allocate_host(session: &Session<'_>, bytes: u64) -> Result<bool, Status> {
+    let address = session.allocate_host(bytes, 0)?;
+    let device = session.allocate(512)?;
+    let [row, last] = [device, address + bytes - 4].map(|address| Rows { address, pitch: 0 });
+    let last = session.shared(last, 4, 1).ok_or(Status::InternalError)?;
+    session.copy_to_host(last, row, 4, 1, true)?;
+    session.free(device)?;
+    Ok(true)
 }
 
 /// Not a test: a client that copies until its worker is gone, which it is to be told.
@@ -97,6 +125,7 @@ fn client_that_copies() {
     let channel = connect(socket.as_ref());
     let session = session(Mode::Reuse, &channel);
     let address = session.allocate(MIB).unwrap();
+    let host = session.allocate_host(MIB, 0).unwrap();
     println!("\nbusy");
     std::thread::scope(|scope| {
         for number in 0..4 {
@@ -107,6 +136,14 @@ fn client_that_copies() {
                 assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
             });
         }
+        scope.spawn(|| {
+            let [device, host] = [address + (4 << 16), host].map(|address| Rows { address, pitch: 0 });
+            let host = session.shared(host, MIB / 2, 1).unwrap();
+            while session.copy_from_host(device, host, MIB / 2, 1, false).is_ok()
+                && session.copy_to_host(host, device, MIB / 2, 1, true).is_ok()
+            {}
+            assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
+        });
     });
     println!("\ntold");
 }
@@ -161,8 +198,33 @@ fn clients_that_are_killed_at_any_moment_leave_nothing() {
         }
     }
     let mut last = Process::start("client_that_allocates", &program.socket);
+    soon("free", || last.allocate_host(64 * MIB) == "true");
     soon("free", || last.allocate(64 * MIB) == "true");
     soon("as many threads as clients", || program.threads() == 2);
+}
+
+/// Else it would be killed where it writes too far.
+#[test]
+fn who_may_not_write_large_files_has_as_much_host_allocated_memory_as_it_may() {
+    // The shell counts blocks of 512 bytes.
+    let most = 8 * Channel::WORDS as u64 + 4 * MIB;
+    let limited = |program: &Command| {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("ulimit -f {}; exec \"$0\" \"$@\"", most / 512));
+        command.arg(program.get_program()).args(program.get_args());
+        command
+    };
+    let (worker, client) = (Program::command(16 * MIB), || Command::new(std::env::current_exe().unwrap()));
+    for (command, limited_client, all) in [
+        (limited(&worker), client(), "AllocFailed"),
+        (Program::command(16 * MIB), limited(&client()), "AllocFailed"),
+        (worker, client(), "true"),
+    ] {
+        let program = Program::listening(command);
+        let mut client = Process::started(limited_client, "client_that_allocates", &program.socket);
+        assert_eq!(client.allocate_host(8 * MIB), all);
+        assert_eq!(client.allocate_host(2 * MIB), "true");
+    }
 }
 
 #[test]

@@ -7,10 +7,11 @@
     reason = "names and signatures are the library's"
 )]
 
+use std::ffi::c_void;
 use std::ptr;
 
 use vgpu_remoting::api::{Read, Update, Write};
-use vgpu_remoting::cublas::{Factor, Outcome, State};
+use vgpu_remoting::cublas::{Factor, Outcome, State, Sums};
 use vgpu_remoting::cublas_functions;
 use vgpu_remoting::cudnn::Result;
 
@@ -22,14 +23,31 @@ use crate::process::{call, is_forked};
 struct Compute {
     /// Are factors and the result on the device?
     on_device: bool,
+    /// Are they `double`? Else they are `float`.
+    double: bool,
     /// Where the result goes, in the program.
-    result: *mut f32,
+    result: *mut c_void,
 }
 
 impl Compute {
-    /// On a handle with this state.
-    fn new(state: State) -> Self {
-        Self { on_device: state.pointer_mode == 1, result: ptr::null_mut() }
+    /// By a function of this name, on a handle with this state.
+    fn new(name: &str, state: State) -> Self {
+        let double = name.starts_with("cublasD");
+        Self { on_device: state.pointer_mode == 1, double, result: ptr::null_mut() }
+    }
+
+    /// Writes the result.
+    ///
+    /// # Safety
+    /// There is one, and it goes to the program.
+    unsafe fn finish(&self, number: f64) {
+        // SAFETY: it is not NULL, so the program's own, of the type that the function has.
+        unsafe {
+            match self.double {
+                true => self.result.cast::<f64>().write_unaligned(number),
+                false => self.result.cast::<f32>().write_unaligned(number as f32),
+            }
+        }
     }
 }
 
@@ -37,6 +55,9 @@ impl Compute {
 trait Argument: Sized {
     /// How C passes it.
     type C: Copy;
+
+    /// Notes what other arguments depend on, before any is taken.
+    fn note(_: Self::C, _: &mut Compute) {}
 
     /// Takes it.
     ///
@@ -63,28 +84,46 @@ macro_rules! plain {
 
 plain! {
     i32: i32 = i32::from;
+    u64: u64 = u64::from;
     Read: u64 = Read;
     Write: u64 = Write;
     Update: u64 = Update;
 }
 
-impl Argument for Factor {
-    type C = *const f32;
+impl Argument for Sums {
+    type C = i32;
 
-    unsafe fn take(from: *const f32, compute: &mut Compute) -> Result<Self> {
+    fn note(from: i32, compute: &mut Compute) {
+        compute.double = Self(from).are_double();
+    }
+
+    unsafe fn take(from: i32, _: &mut Compute) -> Result<Self> {
+        Ok(Self(from))
+    }
+}
+
+impl Argument for Factor {
+    type C = *const c_void;
+
+    unsafe fn take(from: *const c_void, compute: &mut Compute) -> Result<Self> {
         all_there(&[!from.is_null()])?;
         if compute.on_device {
             return Ok(Self::Device(from.addr() as u64));
         }
-        // SAFETY: it is not NULL and not on the device, so the program's own, of a `float`'s size.
-        Ok(Self::Host(unsafe { from.read_unaligned() }))
+        // SAFETY: it is not NULL and not on the device, so the program's own, of the type that the function has.
+        Ok(Self::Host(unsafe {
+            match compute.double {
+                true => from.cast::<f64>().read_unaligned(),
+                false => from.cast::<f32>().read_unaligned().into(),
+            }
+        }))
     }
 }
 
 impl Argument for Outcome {
-    type C = *mut f32;
+    type C = *mut c_void;
 
-    unsafe fn take(from: *mut f32, compute: &mut Compute) -> Result<Self> {
+    unsafe fn take(from: *mut c_void, compute: &mut Compute) -> Result<Self> {
         all_there(&[!from.is_null()])?;
         if compute.on_device {
             return Ok(Self::Device(from.addr() as u64));
@@ -147,12 +186,13 @@ macro_rules! function {
         #[unsafe(export_name = concat!("vgpu_cublas_12_", stringify!($name)))]
         unsafe extern "C" fn $name($handle: u64 $(, $argument: <$type as Argument>::C)*) -> i32 {
             answer(|| call(|session, _| {
-                let mut compute = Compute::new(session.handles().get($handle)?);
+                let mut compute = Compute::new(stringify!($name), session.handles().get($handle)?);
+                $(<$type as Argument>::note($argument, &mut compute);)*
                 // SAFETY: the arguments are what the C function's declaration says.
                 $(let $argument = unsafe { <$type as Argument>::take($argument, &mut compute) }?;)*
                 if let Some(number) = session.$name($handle $(, $argument)*)? {
                     // SAFETY: a number comes back only where it goes to the program, to a place that is not NULL.
-                    unsafe { compute.result.write_unaligned(number) };
+                    unsafe { compute.finish(number) };
                 }
                 Ok(())
             }))

@@ -60,7 +60,9 @@ functions! {
         context.tell(contexts::pop()?);
         Ok(())
     };
-    initialised [cuCtxSetCurrent] (context: u64) = |_| contexts::set_current((context != 0).then_some(context));
+    initialised [cuCtxSetCurrent] (context: u64) = |_| {
+        contexts::set_current((context != 0).then_some(context))
+    };
     initialised [cuCtxGetCurrent] (context: Out<u64>) = |_| context.give(contexts::top().unwrap_or_default());
     current [cuCtxGetDevice] (device: Out<c_int>) = |_| device.give(0);
     current [cuCtxGetFlags] (flags: Out<c_uint>) = |_| flags.give(set()?.flags);
@@ -114,7 +116,9 @@ functions! {
         checked(device)?;
         contexts::reset(session)
     };
-    initialised [cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2] (device: c_int, flags: c_uint) = |_| {
+    initialised [cuDevicePrimaryCtxSetFlags cuDevicePrimaryCtxSetFlags_v2] (
+        device: c_int, flags: c_uint
+    ) = |_| {
         checked(device)?;
         contexts::set_primary_flags(flags)
     };

@@ -101,14 +101,64 @@ struct Copy2d {
     height: usize,
 }
 
-fn plane(session: &Session<'_>, what: In<Copy2d>, wait: bool) -> Result {
-    let Copy2d { from, to, width, height } = what.get()?;
+fn plane(session: &Session<'_>, Copy2d { from, to, width, height }: Copy2d, wait: bool) -> Result {
     if width == 0 || height == 0 {
         return Ok(());
     }
     let [to, from] = [to.rows(session, width)?, from.rows(session, width)?];
     // SAFETY: an address is the device's, or the program's own, of so many such rows; the program leaves them as they are.
     unsafe { copy(session, to, from, width as u64, height as u64, wait) }
+}
+
+/// One side of a `CUDA_MEMCPY3D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Volume {
+    x: usize,
+    y: usize,
+    z: usize,
+    level: usize,
+    memory: c_int,
+    host: Address,
+    device: Address,
+    array: u64,
+    reserved: u64,
+    pitch: usize,
+    height: usize,
+}
+
+impl Volume {
+    /// One of its planes, which follow each other.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` where there is no such memory.
+    fn plane(&self, number: usize) -> Result<Plane> {
+        let Self { x, memory, host, device, array, pitch, .. } = *self;
+        let rows = self.z.checked_add(number).and_then(|planes| planes.checked_mul(self.height));
+        let y = rows.and_then(|rows| rows.checked_add(self.y)).ok_or(Error::INVALID_VALUE)?;
+        Ok(Plane { x, y, memory, host, device, array, pitch })
+    }
+}
+
+/// `CUDA_MEMCPY3D`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Copy3d {
+    from: Volume,
+    to: Volume,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+fn volume(session: &Session<'_>, what: Copy3d, wait: bool) -> Result {
+    let Copy3d { from, to, width, height, depth } = what;
+    // However many of nothing there are.
+    let depth = if width == 0 || height == 0 { 0 } else { depth };
+    (0..depth).try_for_each(|number| {
+        let [from, to] = [from.plane(number)?, to.plane(number)?];
+        plane(session, Copy2d { from, to, width, height }, wait)
+    })
 }
 
 /// Are there these two contexts? They are of one device, and addresses are the same in both.
@@ -119,10 +169,18 @@ fn contexts(contexts: [u64; 2]) -> Result {
 use Side::{Device, Either, Host};
 
 functions! {
-    current [cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Device, to), (Host, from), count, true);
-    current [cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Host, to), (Device, from), count, true);
-    current [cuMemcpyDtoD_v2 cuMemcpyDtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Device, to), (Device, from), count, true);
-    current [cuMemcpy cuMemcpy_ptds] (to: Address, from: Address, count: usize) = |session| bytes(session, (Either, to), (Either, from), count, true);
+    current [cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| {
+        bytes(session, (Device, to), (Host, from), count, true)
+    };
+    current [cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds] (to: Address, from: Address, count: usize) = |session| {
+        bytes(session, (Host, to), (Device, from), count, true)
+    };
+    current [cuMemcpyDtoD_v2 cuMemcpyDtoD_v2_ptds] (to: Address, from: Address, count: usize) = |session| {
+        bytes(session, (Device, to), (Device, from), count, true)
+    };
+    current [cuMemcpy cuMemcpy_ptds] (to: Address, from: Address, count: usize) = |session| {
+        bytes(session, (Either, to), (Either, from), count, true)
+    };
     current [cuMemcpyPeer cuMemcpyPeer_ptds] (
         to: Address, to_context: u64, from: Address, from_context: u64, count: usize
     ) = |session| {
@@ -147,7 +205,9 @@ functions! {
         stream::known(stream)?;
         bytes(session, (Device, to), (Device, from), count, false)
     };
-    current [cuMemcpyAsync cuMemcpyAsync_ptsz] (to: Address, from: Address, count: usize, stream: u64) = |session| {
+    current [cuMemcpyAsync cuMemcpyAsync_ptsz] (
+        to: Address, from: Address, count: usize, stream: u64
+    ) = |session| {
         stream::known(stream)?;
         bytes(session, (Either, to), (Either, from), count, false)
     };
@@ -160,10 +220,17 @@ functions! {
     };
     current [cuMemcpy2D_v2 cuMemcpy2D_v2_ptds cuMemcpy2DUnaligned_v2 cuMemcpy2DUnaligned_v2_ptds] (
         what: In<Copy2d>
-    ) = |session| plane(session, what, true);
+    ) = |session| plane(session, what.get()?, true);
     current [cuMemcpy2DAsync_v2 cuMemcpy2DAsync_v2_ptsz] (what: In<Copy2d>, stream: u64) = |session| {
         stream::known(stream)?;
-        plane(session, what, false)
+        plane(session, what.get()?, false)
+    };
+    current [cuMemcpy3D_v2 cuMemcpy3D_v2_ptds] (what: In<Copy3d>) = |session| {
+        volume(session, what.get()?, true)
+    };
+    current [cuMemcpy3DAsync_v2 cuMemcpy3DAsync_v2_ptsz] (what: In<Copy3d>, stream: u64) = |session| {
+        stream::known(stream)?;
+        volume(session, what.get()?, false)
     };
     current [cuMemsetD8_v2 cuMemsetD8_v2_ptds] (to: u64, value: c_uchar, count: usize) = |session| {
         fill(session, row(to), count as u64, 1, value.into(), 1)
@@ -183,15 +250,21 @@ functions! {
     current [cuMemsetD2D32_v2 cuMemsetD2D32_v2_ptds] (
         address: u64, pitch: usize, value: c_uint, width: usize, height: usize
     ) = |session| fill(session, rows(address, pitch), width as u64, height as u64, value.into(), 4);
-    current [cuMemsetD8Async cuMemsetD8Async_ptsz] (to: u64, value: c_uchar, count: usize, stream: u64) = |session| {
+    current [cuMemsetD8Async cuMemsetD8Async_ptsz] (
+        to: u64, value: c_uchar, count: usize, stream: u64
+    ) = |session| {
         stream::known(stream)?;
         fill(session, row(to), count as u64, 1, value.into(), 1)
     };
-    current [cuMemsetD16Async cuMemsetD16Async_ptsz] (to: u64, value: c_ushort, count: usize, stream: u64) = |session| {
+    current [cuMemsetD16Async cuMemsetD16Async_ptsz] (
+        to: u64, value: c_ushort, count: usize, stream: u64
+    ) = |session| {
         stream::known(stream)?;
         fill(session, row(to), count as u64, 1, value.into(), 2)
     };
-    current [cuMemsetD32Async cuMemsetD32Async_ptsz] (to: u64, value: c_uint, count: usize, stream: u64) = |session| {
+    current [cuMemsetD32Async cuMemsetD32Async_ptsz] (
+        to: u64, value: c_uint, count: usize, stream: u64
+    ) = |session| {
         stream::known(stream)?;
         fill(session, row(to), count as u64, 1, value.into(), 4)
     };

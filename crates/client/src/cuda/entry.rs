@@ -21,8 +21,8 @@ pub enum Found {
     NotThen = 2,
 }
 
-/// Since which version there are functions, of those that are newer than what they are the second of: pointers of 64
-/// bits, which came with 3.2, or that came late. Those after our own version are none here.
+/// Since which version of CUDA there is a function, where that is of interest. Else a second version came with 3.2, which
+/// has addresses of 64 bits, and the first was there before. What came after our own version is not there.
 const SINCE: &[(c_int, &str)] = &[
     (4000, "cuCtxDestroy_v2 cuCtxPopCurrent_v2 cuCtxPushCurrent_v2 cuEventDestroy_v2 cuStreamDestroy_v2"),
     (4010, "cuTexRefSetAddress2D_v3"),

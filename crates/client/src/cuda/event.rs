@@ -15,7 +15,9 @@ functions! {
     current [cuEventRecord cuEventRecord_ptsz] (event: u64, stream: u64) = |session| {
         events::record(session, event, stream)
     };
-    current [cuEventRecordWithFlags cuEventRecordWithFlags_ptsz] (event: u64, stream: u64, flags: c_uint) = |session| {
+    current [cuEventRecordWithFlags cuEventRecordWithFlags_ptsz] (
+        event: u64, stream: u64, flags: c_uint
+    ) = |session| {
         // The one flag is for graphs.
         if flags > 1 { Err(Error::INVALID_VALUE) } else { events::record(session, event, stream) }
     };

@@ -40,7 +40,9 @@ functions! {
         address.fill(|| memory::allocate(session, bytes as u64))
     };
     current [cuMemFree_v2] (address: u64) = |session| free(session, address);
-    current [cuMemAllocAsync cuMemAllocAsync_ptsz] (address: Out<u64>, bytes: usize, stream: u64) = |session| {
+    current [cuMemAllocAsync cuMemAllocAsync_ptsz] (
+        address: Out<u64>, bytes: usize, stream: u64
+    ) = |session| {
         stream::known(stream)?;
         address.fill(|| pool::allocate(session, bytes as u64, pool::chosen()))
     };

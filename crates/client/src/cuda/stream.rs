@@ -10,13 +10,13 @@ use crate::pointers::Out;
 
 /// What a program gives with its function.
 #[repr(transparent)]
-struct Data(u64);
+pub struct Data(u64);
 
 /// `CUhostFn`
-type HostFunction = extern "C" fn(Data);
+pub type HostFunction = extern "C" fn(Data);
 
 /// `CUstreamCallback`
-type Callback = extern "C" fn(u64, c_int, Data);
+pub type Callback = extern "C" fn(u64, c_int, Data);
 
 functions! {
     current [cuStreamCreate] (stream: Out<u64>, flags: c_uint) = |_| {
@@ -39,12 +39,16 @@ functions! {
         streams::known(stream)?;
         event::known(event)
     };
-    current [cuStreamGetFlags cuStreamGetFlags_ptsz] (stream: u64, flags: Out<c_uint>) = |_| flags.give(streams::flags(stream)?);
+    current [cuStreamGetFlags cuStreamGetFlags_ptsz] (stream: u64, flags: Out<c_uint>) = |_| {
+        flags.give(streams::flags(stream)?)
+    };
     current [cuStreamGetPriority cuStreamGetPriority_ptsz] (stream: u64, priority: Out<c_int>) = |_| {
         streams::known(stream)?;
         priority.give(streams::PRIORITY)
     };
-    current [cuStreamGetCtx cuStreamGetCtx_ptsz] (stream: u64, context: Out<u64>) = |_| context.give(streams::context(stream)?);
+    current [cuStreamGetCtx cuStreamGetCtx_ptsz] (stream: u64, context: Out<u64>) = |_| {
+        context.give(streams::context(stream)?)
+    };
     current [cuStreamGetId cuStreamGetId_ptsz] (stream: u64, id: Out<u64>) = |_| {
         streams::known(stream)?;
         // No handle is another's ever after.

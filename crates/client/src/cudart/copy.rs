@@ -13,7 +13,7 @@ use crate::device::{Error, stream};
 use crate::pointers::Address;
 
 /// `cudaErrorInvalidPitchValue`
-const INVALID_PITCH: Error = Error(12);
+pub const INVALID_PITCH: Error = Error(12);
 
 /// `cudaErrorInvalidMemcpyDirection`
 const INVALID_DIRECTION: Error = Error(21);
@@ -22,7 +22,7 @@ const INVALID_DIRECTION: Error = Error(21);
 ///
 /// # Errors
 /// `INVALID_DIRECTION` where it is none.
-fn sides(kind: c_int) -> Result<Option<[bool; 2]>> {
+pub fn sides(kind: c_int) -> Result<Option<[bool; 2]>> {
     match kind {
         0 => Ok(Some([false, false])),
         1 => Ok(Some([false, true])),
@@ -33,8 +33,17 @@ fn sides(kind: c_int) -> Result<Option<[bool; 2]>> {
     }
 }
 
-/// Copies rows of so many bytes.
-fn rows(session: &Session<'_>, [to, from]: [Rows; 2], size: [usize; 2], kind: c_int, wait: bool) -> Result {
+/// Copies rows of so many bytes, and so many rows.
+///
+/// # Errors
+/// `INVALID_VALUE` where they are not where they are said to be; as [`sides`] and [`copy`].
+pub fn rows(
+    session: &Session<'_>,
+    [to, from]: [Rows; 2],
+    size: [usize; 2],
+    kind: c_int,
+    wait: bool,
+) -> Result {
     let [width, count] = size.map(|size| size as u64);
     let sides = sides(kind)?;
     if width == 0 || count == 0 {
@@ -74,7 +83,10 @@ fn set(session: &Session<'_>, address: u64, value: c_int, bytes: usize) -> Resul
 }
 
 /// Fills a plane with a byte, which is the lowest of the value.
-fn set_plane(session: &Session<'_>, to: Rows, value: c_int, width: usize, height: usize) -> Result {
+///
+/// # Errors
+/// As [`fill`].
+pub fn set_plane(session: &Session<'_>, to: Rows, value: c_int, width: usize, height: usize) -> Result {
     fill(session, to, width as u64, height as u64, u64::from(value as u8), 1)
 }
 

@@ -21,8 +21,7 @@ functions! {
         if flags > 1 { Err(Error::INVALID_VALUE) } else { events::record(session, event, stream) }
     };
     answer [cudaEventSynchronize] (event: u64) = |session| events::synchronise(session, event);
-    // What is done cannot be told from what is not without waiting.
-    answer [cudaEventQuery] (event: u64) = |session| events::synchronise(session, event);
+    answer [cudaEventQuery] (event: u64) = |session| events::query(session, event);
     answer [cudaEventElapsedTime] (milliseconds: Out<f32>, from: u64, to: u64) = |session| {
         milliseconds.fill(|| events::elapsed(session, from, to))
     };

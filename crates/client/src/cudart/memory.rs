@@ -10,7 +10,10 @@ use crate::device::{Error, attributes, host, memory, pool, stream};
 use crate::pointers::Out;
 
 /// The address of so many bytes of device memory; of none, it is NULL.
-fn allocate(session: &Session<'_>, bytes: usize) -> Result<u64> {
+///
+/// # Errors
+/// As [`memory::allocate`].
+pub fn allocate(session: &Session<'_>, bytes: usize) -> Result<u64> {
     if bytes == 0 { Ok(0) } else { memory::allocate(session, bytes as u64) }
 }
 
@@ -25,7 +28,7 @@ fn free(session: &Session<'_>, address: u64) -> Result {
 }
 
 /// What rows begin at a multiple of: as textures do.
-fn pitch_of(width: usize) -> Option<usize> {
+pub fn pitch_of(width: usize) -> Option<usize> {
     const TEXTURES: c_int = 14;
     width.checked_next_multiple_of(attributes::attribute(TEXTURES)?.try_into().ok()?)
 }

@@ -1,25 +1,14 @@
-//! The runtime's streams, which are the driver's too, and functions of the program's that are called in their order.
+//! The runtime's streams, which are the driver's too.
 #![allow(unsafe_code, reason = "C functions' names")]
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 
-use super::{Result, alone, answer, functions};
-use crate::device::{Error, context as contexts, event, stream as streams};
-use crate::pointers::{Callback, HostFunction, Out};
-use crate::process;
-
-/// Waits until all that was sent is done, and holds nothing after that. The error is of the stream; what else went wrong is
-/// the result.
-fn waited(stream: u64) -> Result<Result> {
-    let mut waited = Ok(());
-    process::call(|session, _| {
-        contexts::enter(session)?;
-        streams::known(stream)?;
-        waited = session.synchronise().map_err(Error::from);
-        Ok::<_, Error>(())
-    })?;
-    Ok(waited)
-}
+use super::{answer, functions};
+use crate::cuda::code;
+use crate::cuda::stream::{Callback, Data, HostFunction};
+use crate::device::function::launch;
+use crate::device::{Error, event, stream as streams};
+use crate::pointers::Out;
 
 functions! {
     answer [cudaStreamCreate] (stream: Out<u64>) = |_| stream.fill(|| streams::create(0));
@@ -32,8 +21,7 @@ functions! {
     answer [cudaStreamSynchronize cudaStreamSynchronize_ptsz] (stream: u64) = |session| {
         streams::synchronise(session, stream)
     };
-    // What is done cannot be told from what is not without waiting.
-    answer [cudaStreamQuery cudaStreamQuery_ptsz] (stream: u64) = |session| streams::synchronise(session, stream);
+    answer [cudaStreamQuery cudaStreamQuery_ptsz] (stream: u64) = |session| streams::query(session, stream);
     answer [cudaStreamWaitEvent cudaStreamWaitEvent_ptsz] (stream: u64, event: u64, flags: c_uint) = |_| {
         // The one flag is for graphs.
         if flags > 1 {
@@ -63,23 +51,21 @@ functions! {
         streams::known(stream)?;
         status.give(0)
     };
-    // In the thread that asks, before anything more is sent. What has gone wrong is not done, and so is this.
-    alone [cudaLaunchHostFunc cudaLaunchHostFunc_ptsz] (stream: u64, function: HostFunction, data: *mut c_void) = || {
-        let function = function.get()?;
-        waited(stream)??;
-        function(data);
+    answer [cudaLaunchHostFunc cudaLaunchHostFunc_ptsz] (
+        stream: u64, function: Option<HostFunction>, data: Data
+    ) = |session| {
+        streams::known(stream)?;
+        let function = function.ok_or(Error::INVALID_VALUE)?;
+        // It is not called once something has failed.
+        launch(session, move |result| if result.is_ok() { function(data) });
         Ok(())
     };
-    // Likewise, but that it is told of what has gone wrong.
-    alone [cudaStreamAddCallback cudaStreamAddCallback_ptsz] (
-        stream: u64, callback: Callback, data: *mut c_void, flags: c_uint
-    ) = || {
-        let callback = callback.get()?;
-        if flags != 0 {
-            return Err(Error::INVALID_VALUE);
-        }
-        let status = waited(stream)?.map_or_else(|Error(error)| error, |()| 0);
-        callback(stream, status, data);
+    answer [cudaStreamAddCallback cudaStreamAddCallback_ptsz] (
+        stream: u64, function: Option<Callback>, data: Data, flags: c_uint
+    ) = |session| {
+        streams::known(stream)?;
+        let function = function.filter(|_| flags == 0).ok_or(Error::INVALID_VALUE)?;
+        launch(session, move |result| function(stream, code(result), data));
         Ok(())
     };
 }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use vgpu_remoting::cudnn;
 use vgpu_remoting::session::Session;
 
 use super::{Error, event, host, memory, stream};
@@ -158,18 +159,33 @@ pub fn destroy(session: &Session<'_>, context: u64) -> Result<(), Error> {
     }
     CONTEXTS.destroy(context).ok_or(Error::INVALID_CONTEXT)?;
     with_stack(|stack| stack.pop_if(|top| *top == context));
-    clear(session, context)
+    Ended::of(context).give_back(session)
 }
 
-fn clear(session: &Session<'_>, context: u64) -> Result<(), Error> {
-    stream::destroy_of(context);
-    // All of it, whatever becomes of one.
-    let ended = [
-        event::destroy_of(session, context),
-        host::free_of(session, context),
-        memory::free_of(session, context),
-    ];
-    ended.into_iter().collect()
+/// What was a context's: events that the worker has moments of, and memory of the host and the device.
+#[derive(Default)]
+struct Ended {
+    events: Vec<u64>,
+    host: Vec<u64>,
+    memory: Vec<u64>,
+}
+
+impl Ended {
+    /// Takes it away from the context.
+    fn of(context: u64) -> Self {
+        stream::end_of(context);
+        let [events, host, memory] = [event::end_of(context), host::end_of(context), memory::end_of(context)];
+        Self { events, host, memory }
+    }
+
+    /// Gives all of it back, whatever becomes of one. This waits, and so not while anybody waits for a lock.
+    fn give_back(self, session: &Session<'_>) -> Result<(), Error> {
+        let events = self.events.into_iter().map(|event| session.forget(event));
+        let host = self.host.into_iter().map(|address| session.free_host(address));
+        let memory = self.memory.into_iter().map(|address| session.free(address));
+        let given: Vec<cudnn::Result> = events.chain(host).chain(memory).collect();
+        Ok(given.into_iter().collect::<cudnn::Result>()?)
+    }
 }
 
 /// Replaces the current context by another, or by the one before it.
@@ -237,13 +253,17 @@ pub fn retain() -> u64 {
 /// # Errors
 /// `INVALID_CONTEXT` where there is none; of the way to the worker.
 pub fn release(session: &Session<'_>) -> Result<(), Error> {
+    release_one()?.give_back(session)
+}
+
+fn release_one() -> Result<Ended, Error> {
     let mut primary = primary();
     primary.retained = primary.retained.checked_sub(1).ok_or(Error::INVALID_CONTEXT)?;
     if primary.retained > 0 {
-        return Ok(());
+        return Ok(Ended::default());
     }
     primary.by_runtime = false;
-    deactivate(session)
+    Ok(deactivate(&primary))
 }
 
 /// Ends what is the primary one's. It stays retained, and is active again when it is next retained, or the runtime works.
@@ -251,13 +271,13 @@ pub fn release(session: &Session<'_>) -> Result<(), Error> {
 /// # Errors
 /// Of the way to the worker.
 pub fn reset(session: &Session<'_>) -> Result<(), Error> {
-    let _primary = primary();
-    deactivate(session)
+    let ended = deactivate(&primary());
+    ended.give_back(session)
 }
 
-fn deactivate(session: &Session<'_>) -> Result<(), Error> {
+fn deactivate(_: &Primary) -> Ended {
     let context = primary_handle();
-    if CONTEXTS.destroy(context).is_some() { clear(session, context) } else { Ok(()) }
+    CONTEXTS.destroy(context).map_or_else(Ended::default, |_| Ended::of(context))
 }
 
 /// The primary one's flags.

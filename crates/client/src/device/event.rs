@@ -109,18 +109,11 @@ pub fn elapsed(session: &Session<'_>, from: u64, to: u64) -> Result<f32, Error> 
 /// As [`known`]; of the way to the worker.
 pub fn destroy(session: &Session<'_>, event: u64) -> Result<(), Error> {
     let ended = EVENTS.destroy(event).ok_or(Error::INVALID_HANDLE)?;
-    forget(session, event, ended)
-}
-
-fn forget(session: &Session<'_>, event: u64, ended: Event) -> Result<(), Error> {
     if ended.is_marked() { Ok(session.forget(event)?) } else { Ok(()) }
 }
 
-/// Ends those of a context.
-///
-/// # Errors
-/// Of the way to the worker.
-pub fn destroy_of(session: &Session<'_>, context: u64) -> Result<(), Error> {
-    let ended = EVENTS.destroy_if(|event| event.context == context);
-    ended.into_iter().try_for_each(|(event, ended)| forget(session, event, ended))
+/// Ends those of a context, and says of which the worker has moments.
+pub fn end_of(context: u64) -> Vec<u64> {
+    let ended = EVENTS.destroy_if(|event| event.context == context).into_iter();
+    ended.filter(|(_, ended)| ended.is_marked()).map(|(event, _)| event).collect()
 }

@@ -42,13 +42,9 @@ pub fn free(session: &Session<'_>, address: u64) -> Result<(), Error> {
     Ok(session.free_host(address)?)
 }
 
-/// Frees all that is a context's.
-///
-/// # Errors
-/// Of the way to the worker.
-pub fn free_of(session: &Session<'_>, context: u64) -> Result<(), Error> {
-    let of: Vec<u64> = contexts().extract_if(.., |_, of| *of == context).map(|(at, _)| at).collect();
-    of.into_iter().try_for_each(|address| Ok(session.free_host(address)?))
+/// Takes away what is a context's, and says where it begins.
+pub fn end_of(context: u64) -> Vec<u64> {
+    contexts().extract_if(.., |_, of| *of == context).map(|(address, _)| address).collect()
 }
 
 /// In which context what begins at an address was allocated.

@@ -23,13 +23,44 @@ pub struct Allocation {
     pub id: u64,
 }
 
+impl Allocation {
+    /// How many bytes of it can be used.
+    fn room(self) -> u64 {
+        self.bytes.next_multiple_of(GRAIN)
+    }
+}
+
 /// What an allocation's end is rounded up to, in bytes; so much of it can be used.
 const GRAIN: u64 = 512;
 
-/// By address.
-static ALLOCATIONS: Mutex<BTreeMap<u64, Allocation>> = Mutex::new(BTreeMap::new());
+/// All of them.
+struct Allocations {
+    by_address: BTreeMap<u64, Allocation>,
+    /// How many bytes were allocated from each pool.
+    from_pools: BTreeMap<u64, u64>,
+}
 
-fn allocations() -> MutexGuard<'static, BTreeMap<u64, Allocation>> {
+impl Allocations {
+    fn insert(&mut self, allocation: Allocation) {
+        *self.from_pools.entry(allocation.pool).or_default() += allocation.room();
+        self.by_address.insert(allocation.address, allocation);
+    }
+
+    fn remove(&mut self, address: u64) -> Option<Allocation> {
+        let removed = self.by_address.remove(&address)?;
+        let from_pool = self.from_pools.entry(removed.pool).or_default();
+        *from_pool -= removed.room();
+        if *from_pool == 0 {
+            self.from_pools.remove(&removed.pool);
+        }
+        Some(removed)
+    }
+}
+
+static ALLOCATIONS: Mutex<Allocations> =
+    Mutex::new(Allocations { by_address: BTreeMap::new(), from_pools: BTreeMap::new() });
+
+fn allocations() -> MutexGuard<'static, Allocations> {
     ALLOCATIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -51,7 +82,7 @@ pub fn allocate_from(session: &Session<'_>, bytes: u64, pool: u64) -> Result<u64
     let context = context::current()?;
     let address = session.allocate(bytes)?;
     let id = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-    allocations().insert(address, Allocation { address, bytes, context, pool, id });
+    allocations().insert(Allocation { address, bytes, context, pool, id });
     Ok(address)
 }
 
@@ -61,24 +92,25 @@ pub fn allocate_from(session: &Session<'_>, bytes: u64, pool: u64) -> Result<u64
 /// `INVALID_VALUE` where nothing does; of the way to the worker.
 pub fn free(session: &Session<'_>, address: u64) -> Result<(), Error> {
     // Before another thread may be given the address anew.
-    allocations().remove(&address).ok_or(Error::INVALID_VALUE)?;
+    allocations().remove(address).ok_or(Error::INVALID_VALUE)?;
     Ok(session.free(address)?)
 }
 
-/// Frees all that is a context's.
-///
-/// # Errors
-/// Of the way to the worker.
-pub fn free_of(session: &Session<'_>, context: u64) -> Result<(), Error> {
-    let of: Vec<u64> =
-        allocations().extract_if(.., |_, of| of.context == context).map(|(at, _)| at).collect();
-    of.into_iter().try_for_each(|address| Ok(session.free(address)?))
+/// Takes away what is a context's, and says where it begins.
+pub fn end_of(context: u64) -> Vec<u64> {
+    let mut all = allocations();
+    let of = |allocation: &&Allocation| allocation.context == context;
+    let addresses: Vec<u64> = all.by_address.values().filter(of).map(|of| of.address).collect();
+    for address in &addresses {
+        all.remove(*address);
+    }
+    addresses
 }
 
 /// What an address is in; none where it is in nothing.
 pub fn at(address: u64) -> Option<Allocation> {
-    let found = allocations().range(..=address).next_back().map(|(_, found)| *found)?;
-    (address - found.address < found.bytes.next_multiple_of(GRAIN)).then_some(found)
+    let found = allocations().by_address.range(..=address).next_back().map(|(_, found)| *found)?;
+    (address - found.address < found.room()).then_some(found)
 }
 
 /// Are so many bytes from an address on all in one allocation?
@@ -86,11 +118,11 @@ pub fn at(address: u64) -> Option<Allocation> {
 /// # Errors
 /// `INVALID_VALUE` where they are not.
 pub fn within(address: u64, bytes: u64) -> Result<(), Error> {
-    let room = at(address).map(|found| found.address + found.bytes.next_multiple_of(GRAIN) - address);
+    let room = at(address).map(|found| found.address + found.room() - address);
     if room.is_some_and(|room| bytes <= room) { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 
 /// How many bytes were allocated from a pool.
 pub fn from_pool(pool: u64) -> u64 {
-    allocations().values().filter(|of| of.pool == pool).map(|of| of.bytes.next_multiple_of(GRAIN)).sum()
+    allocations().from_pools.get(&pool).copied().unwrap_or_default()
 }

@@ -92,6 +92,6 @@ pub fn destroy(stream: u64) -> Result<(), Error> {
 }
 
 /// Ends those of a context.
-pub fn destroy_of(context: u64) {
+pub fn end_of(context: u64) {
     STREAMS.destroy_if(|stream| stream.context == context);
 }

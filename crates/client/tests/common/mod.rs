@@ -15,15 +15,20 @@ pub const SONAMES: [&str; 5] =
 /// All of them, and the client.
 pub fn installed() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
+    install(directory.path());
+    directory
+}
+
+/// Puts them there.
+pub fn install(directory: &Path) {
     let copy = |from: &str, to: &str| {
-        fs::copy(built(from), directory.path().join(to)).unwrap_or_else(|error| panic!("{from}: {error}"));
+        fs::copy(built(from), directory.join(to)).unwrap_or_else(|error| panic!("{from}: {error}"));
     };
     copy("libvgpu_client.so", "libvgpu_client.so");
     for soname in SONAMES {
         let (name, version) = soname[3..].split_once(".so.").unwrap();
         copy(&format!("libvgpu_{name}_{version}.so"), soname);
     }
-    directory
 }
 
 /// Where cargo puts a library that a test depends on: beside the test, and the folder beside an example's.

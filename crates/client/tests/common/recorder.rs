@@ -11,7 +11,7 @@ use vgpu_remoting::channel::{Channel, serve};
 use vgpu_remoting::counters::{Counts, Totals};
 use vgpu_remoting::cpu::Cpu;
 use vgpu_remoting::cublas::backend::Blas;
-use vgpu_remoting::cublas::{Factor, Outcome, State};
+use vgpu_remoting::cublas::{Factor, Outcome, State, Sums};
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::algorithms::Performances;
 use vgpu_remoting::cudnn::backend::Backend;
@@ -19,6 +19,7 @@ use vgpu_remoting::cudnn::convolution::Convolution;
 use vgpu_remoting::cudnn::dropout::Dropout;
 use vgpu_remoting::cudnn::filter::Filter;
 use vgpu_remoting::cudnn::pooling::Pooling;
+use vgpu_remoting::cudnn::reduction::Reduction;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Result};
 use vgpu_remoting::memory::{Budget, Memory, Rows};
@@ -110,7 +111,7 @@ macro_rules! recorded_cublas {
         }
     };
     (@ $class:ident $name:ident ($($handle:ident: $of:ty $(, $argument:ident: $type:ty)*)?)) => {
-        $(methods!($class $name (state: State $(, $argument: $type)*) -> Result<Option<f32>>);)?
+        $(methods!($class $name (state: State $(, $argument: $type)*) -> Result<Option<f64>>);)?
     };
 }
 

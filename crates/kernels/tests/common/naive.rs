@@ -1,6 +1,8 @@
 //! What the operations are by definition: in double precision, one sum for each result, nothing shared with
 //! the code under test. Touches nothing.
 
+use vgpu_kernels::reduction::Op;
+
 use super::Values;
 
 /// How a filter or window goes over one spatial dimension.
@@ -187,4 +189,47 @@ pub fn product(a: &Values<f64>, b: &Values<f64>, transposed: [bool; 2]) -> Value
         }
     }
     c
+}
+
+/// All there are.
+pub const REDUCTIONS: [Op; 9] = [
+    Op::Add,
+    Op::Multiply,
+    Op::Minimum,
+    Op::Maximum,
+    Op::MaximumSize,
+    Op::Average,
+    Op::Norm1,
+    Op::Norm2,
+    Op::MultiplyNonZero,
+];
+
+/// The reduction along some dimensions; and where among the reduced the result is, the first of equals.
+pub fn reduce(op: Op, a: &Values<f64>, reduced: &[bool]) -> (Values<f64>, Vec<u32>) {
+    let dims: Vec<usize> =
+        a.dims.iter().zip(reduced).map(|(&dim, &reduced)| if reduced { 1 } else { dim }).collect();
+    let mut c = Values::of(&dims, || 0.0);
+    let mut places = vec![0; c.data.len()];
+    for (at, index) in c.indices().enumerate() {
+        let met = a.indices().filter(|other| {
+            other.iter().zip(&index).zip(reduced).all(|((other, index), &reduced)| reduced || other == index)
+        });
+        let values: Vec<f64> = met.map(|index| a.at(&index)).collect();
+        let sizes = || values.iter().map(|value| value.abs());
+        let result = match op {
+            Op::Add => values.iter().sum(),
+            Op::Multiply => values.iter().product(),
+            Op::MultiplyNonZero => values.iter().filter(|value| **value != 0.0).product(),
+            Op::Average => values.iter().sum::<f64>() / values.len() as f64,
+            Op::Norm1 => sizes().sum(),
+            Op::Norm2 => sizes().map(|size| size * size).sum::<f64>().sqrt(),
+            Op::Minimum => values.iter().copied().fold(f64::INFINITY, f64::min),
+            Op::Maximum => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            Op::MaximumSize => sizes().fold(0.0, f64::max),
+        };
+        let is_it = |value: &f64| (if op == Op::MaximumSize { value.abs() } else { *value }) == result;
+        places[at] = values.iter().position(is_it).unwrap_or_default() as u32;
+        c.data[at] = result;
+    }
+    (c, places)
 }

@@ -2,7 +2,7 @@
 //! Touches nothing.
 
 use super::table::Function;
-use super::{Factor, Outcome, State};
+use super::{Factor, Outcome, State, Sums};
 use crate::api::{Read, Update, Write};
 use crate::cublas_functions;
 use crate::cudnn::{Result, Status};
@@ -26,7 +26,7 @@ macro_rules! backend {
             function: Function,
             arguments: &[u64],
             backend: &mut impl Blas,
-        ) -> std::result::Result<Result<Option<f32>>, Malformed> {
+        ) -> std::result::Result<Result<Option<f64>>, Malformed> {
             let mut reader = Reader::new(arguments);
             match function {
                 $(Function::$name => done!($class $name reader backend ($($argument: $type),*)),)*
@@ -41,7 +41,7 @@ macro_rules! method {
         ///
         /// # Errors
         /// What the library says.
-        fn $name(&mut self, state: State $(, $argument: $type)*) -> Result<Option<f32>> {
+        fn $name(&mut self, state: State $(, $argument: $type)*) -> Result<Option<f64>> {
             Err(Status::NotSupported)
         }
     };

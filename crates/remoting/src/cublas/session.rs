@@ -1,7 +1,7 @@
 //! A program's calls of cuBLAS. Touches nothing else than the channel.
 
 use super::table::Function;
-use super::{Factor, Outcome, State, rule};
+use super::{Factor, Outcome, State, Sums, rule};
 use crate::api::{Read, Update, Write};
 use crate::cublas_functions;
 use crate::cudnn::{Result, Status};
@@ -10,14 +10,14 @@ use crate::wire::{Value, Words};
 
 impl Session<'_> {
     /// Sends a compute whose arguments are right. Only for a number that comes back is it waited for.
-    fn blas(&self, function: Function, words: &Words, waits: bool) -> Result<Option<f32>> {
+    fn blas(&self, function: Function, words: &Words, waits: bool) -> Result<Option<f64>> {
         if !waits {
             let sent = self.client().send(function.number(), words);
             return sent.map(|()| None).map_err(|_| Status::ExecutionFailed);
         }
         let answer = self.client().call(function.number(), words).map_err(|_| Status::ExecutionFailed)?;
         Status::from_wire(answer.first().copied().unwrap_or_default())?;
-        Ok(answer.get(1).map(|word| f32::from_bits(*word as u32)))
+        Ok(answer.get(1).map(|word| f64::from_bits(*word)))
     }
 }
 
@@ -30,6 +30,8 @@ trait Argument: Value {
 }
 
 impl Argument for i32 {}
+impl Argument for u64 {}
+impl Argument for Sums {}
 impl Argument for Factor {}
 impl Argument for Read {}
 impl Argument for Write {}
@@ -66,7 +68,7 @@ macro_rules! call {
         call! { @ $name (handle: u64) -> Result<$of> = |session| session.handles().get(handle).map($rule) }
     };
     (compute $name:ident ($handle:ident: $of_handle:ty $(, $argument:ident: $type:ty)*) () $rule:path) => {
-        call! { @ $name (handle: u64 $(, $argument: $type)*) -> Result<Option<f32>> = |session| {
+        call! { @ $name (handle: u64 $(, $argument: $type)*) -> Result<Option<f64>> = |session| {
             let state: State = session.handles().get(handle)?;
             $rule($($argument),*)?;
             let mut words = Words::new();

@@ -1,6 +1,6 @@
 //! The table of cuBLAS's functions, and its rows as data. Touches nothing.
 
-use super::{Factor, Outcome};
+use super::{Factor, Outcome, Sums};
 use crate::api::{Class, Handle, Parameter, Read, Signature, Typed, Update, Write};
 
 /// The rows, given to the macro `$with`; [`crate::api`] says how to read them. The rule of a compute says whether its
@@ -21,19 +21,42 @@ macro_rules! cublas_functions {
             destroy cublasDestroy_v2(handle: Handle);
 
             compute cublasSgemm_v2(handle: Handle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32, alpha: Factor,
-                        a: Read, lda: i32, b: Read, ldb: i32, beta: Factor, c: Update, ldc: i32) = rule::sgemm;
+                        a: Read, lda: i32, b: Read, ldb: i32, beta: Factor, c: Update, ldc: i32) = rule::gemm;
+            compute cublasSgemmStridedBatched(handle: Handle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32,
+                        alpha: Factor, a: Read, lda: i32, stride_a: u64, b: Read, ldb: i32, stride_b: u64,
+                        beta: Factor, c: Update, ldc: i32, stride_c: u64, count: i32) = rule::gemm_batched;
+            compute cublasSgemv_v2(handle: Handle, op: i32, m: i32, n: i32, alpha: Factor, a: Read, lda: i32,
+                        x: Read, incx: i32, beta: Factor, y: Update, incy: i32) = rule::gemv;
+            compute cublasSaxpy_v2(handle: Handle, n: i32, alpha: Factor, x: Read, incx: i32, y: Update, incy: i32)
+                        = rule::axpy;
+            compute cublasSscal_v2(handle: Handle, n: i32, alpha: Factor, x: Update, incx: i32) = rule::scal;
+            compute cublasScopy_v2(handle: Handle, n: i32, x: Read, incx: i32, y: Write, incy: i32) = rule::copy;
+            compute cublasSdot_v2(handle: Handle, n: i32, x: Read, incx: i32, y: Read, incy: i32, result: Outcome)
+                        = rule::dot;
+            compute cublasSnrm2_v2(handle: Handle, n: i32, x: Read, incx: i32, result: Outcome) = rule::one;
+            compute cublasSasum_v2(handle: Handle, n: i32, x: Read, incx: i32, result: Outcome) = rule::one;
+            compute cublasDgemm_v2(handle: Handle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32, alpha: Factor,
+                        a: Read, lda: i32, b: Read, ldb: i32, beta: Factor, c: Update, ldc: i32) = rule::gemm;
+            compute cublasDgemmStridedBatched(handle: Handle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32,
+                        alpha: Factor, a: Read, lda: i32, stride_a: u64, b: Read, ldb: i32, stride_b: u64,
+                        beta: Factor, c: Update, ldc: i32, stride_c: u64, count: i32) = rule::gemm_batched;
+            compute cublasDgemv_v2(handle: Handle, op: i32, m: i32, n: i32, alpha: Factor, a: Read, lda: i32,
+                        x: Read, incx: i32, beta: Factor, y: Update, incy: i32) = rule::gemv;
+            compute cublasDaxpy_v2(handle: Handle, n: i32, alpha: Factor, x: Read, incx: i32, y: Update, incy: i32)
+                        = rule::axpy;
+            compute cublasDscal_v2(handle: Handle, n: i32, alpha: Factor, x: Update, incx: i32) = rule::scal;
+            compute cublasDcopy_v2(handle: Handle, n: i32, x: Read, incx: i32, y: Write, incy: i32) = rule::copy;
+            compute cublasDdot_v2(handle: Handle, n: i32, x: Read, incx: i32, y: Read, incy: i32, result: Outcome)
+                        = rule::dot;
+            compute cublasDnrm2_v2(handle: Handle, n: i32, x: Read, incx: i32, result: Outcome) = rule::one;
+            compute cublasDasum_v2(handle: Handle, n: i32, x: Read, incx: i32, result: Outcome) = rule::one;
             compute cublasGemmEx(handle: Handle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32, alpha: Factor,
                         a: Read, a_type: i32, lda: i32, b: Read, b_type: i32, ldb: i32, beta: Factor, c: Update,
-                        c_type: i32, ldc: i32, compute_type: i32, algorithm: i32) = rule::gemm_ex;
-            compute cublasSgemv_v2(handle: Handle, op: i32, m: i32, n: i32, alpha: Factor, a: Read, lda: i32,
-                        x: Read, incx: i32, beta: Factor, y: Update, incy: i32) = rule::sgemv;
-            compute cublasSaxpy_v2(handle: Handle, n: i32, alpha: Factor, x: Read, incx: i32, y: Update, incy: i32)
-                        = rule::saxpy;
-            compute cublasSscal_v2(handle: Handle, n: i32, alpha: Factor, x: Update, incx: i32) = rule::sscal;
-            compute cublasScopy_v2(handle: Handle, n: i32, x: Read, incx: i32, y: Write, incy: i32) = rule::scopy;
-            compute cublasSdot_v2(handle: Handle, n: i32, x: Read, incx: i32, y: Read, incy: i32, result: Outcome)
-                        = rule::sdot;
-            compute cublasSnrm2_v2(handle: Handle, n: i32, x: Read, incx: i32, result: Outcome) = rule::snrm2;
+                        c_type: i32, ldc: i32, sums: Sums, algorithm: i32) = rule::gemm_ex;
+            compute cublasGemmStridedBatchedEx(handle: Handle, op_a: i32, op_b: i32, m: i32, n: i32, k: i32,
+                        alpha: Factor, a: Read, a_type: i32, lda: i32, stride_a: u64, b: Read, b_type: i32, ldb: i32,
+                        stride_b: u64, beta: Factor, c: Update, c_type: i32, ldc: i32, stride_c: u64, count: i32,
+                        sums: Sums, algorithm: i32) = rule::gemm_batched_ex;
         }
     };
 }

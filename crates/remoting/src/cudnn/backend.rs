@@ -11,6 +11,7 @@ use super::dropout::Dropout;
 use super::filter::Filter;
 use super::forwarded::Forwarded;
 use super::pooling::Pooling;
+use super::reduction::Reduction;
 use super::table::Function;
 use super::tensor::Tensor;
 use super::{Result, Status};

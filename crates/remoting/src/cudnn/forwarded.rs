@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 
 use super::table::Function;
-use super::{Got, Result, Status, Version, activation, convolution, dropout, filter, pooling, tensor};
+use super::{
+    Got, Result, Status, Version, activation, convolution, dropout, filter, pooling, reduction, tensor,
+};
 use crate::api::Handle;
 use crate::cudnn::{
     activation::Activation, convolution::Convolution, dropout::Dropout, filter::Filter, pooling::Pooling,
-    tensor::Tensor,
+    reduction::Reduction, tensor::Tensor,
 };
 use crate::cudnn_functions;
 use crate::descriptor::{self, Content, Ints, Kind};

@@ -6,6 +6,7 @@ use super::convolution::Convolution;
 use super::dropout::Dropout;
 use super::filter::Filter;
 use super::pooling::Pooling;
+use super::reduction::Reduction;
 use super::tensor::Tensor;
 use crate::api::{Class, Handle, Parameter, Read, Scalar, Signature, Typed, Update, Write};
 use crate::descriptor::Ints;
@@ -105,6 +106,13 @@ macro_rules! cudnn_functions {
                         -> (dropout: f32, states: u64, seed: u64) = dropout::get;
             destroy cudnnDestroyDropoutDescriptor(d: Dropout);
 
+            create  cudnnCreateReduceTensorDescriptor() -> (r: Reduction);
+            set     cudnnSetReduceTensorDescriptor(r: Reduction, operation: i32, compute_type: i32, nan: i32,
+                        indices: i32, indices_type: i32) = reduction::set;
+            get     cudnnGetReduceTensorDescriptor(r: Reduction) -> (operation: i32, compute_type: i32, nan: i32,
+                        indices: i32, indices_type: i32) = reduction::get;
+            destroy cudnnDestroyReduceTensorDescriptor(r: Reduction);
+
             query   cudnnGetConvolutionForwardAlgorithmMaxCount(handle: Handle) -> (count: i32);
             query   cudnnGetConvolutionForwardAlgorithm_v7(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, requested: i32)
                         -> (returned: i32, performances: Performances);
@@ -127,10 +135,16 @@ macro_rules! cudnn_functions {
             query   cudnnGetConvolutionBackwardFilterWorkspaceSize(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, algorithm: i32)
                         -> (size: u64);
             query   cudnnDropoutGetStatesSize(handle: Handle) -> (size: u64);
+            query   cudnnGetReductionIndicesSize(handle: Handle, r: Reduction, a: Tensor, c: Tensor) -> (size: u64);
+            query   cudnnGetReductionWorkspaceSize(handle: Handle, r: Reduction, a: Tensor, c: Tensor) -> (size: u64);
 
             forward  cudnnConvolutionForward(handle: Handle, alpha: Scalar, x: Tensor, x_data: Read, w: Filter,
                         w_data: Read, conv: Convolution, algorithm: i32, workspace: Write, workspace_size: u64,
                         beta: Scalar, y: Tensor, y_data: Update);
+            forward  cudnnConvolutionBiasActivationForward(handle: Handle, alpha1: Scalar, x: Tensor, x_data: Read,
+                        w: Filter, w_data: Read, conv: Convolution, algorithm: i32, workspace: Write,
+                        workspace_size: u64, alpha2: Scalar, z: Tensor, z_data: Read, bias: Tensor,
+                        bias_data: Read, a: Activation, y: Tensor, y_data: Update);
             backward cudnnConvolutionBackwardData(handle: Handle, alpha: Scalar, w: Filter, w_data: Read,
                         dy: Tensor, dy_data: Read, conv: Convolution, algorithm: i32, workspace: Write,
                         workspace_size: u64, beta: Scalar, dx: Tensor, dx_data: Update);
@@ -159,6 +173,11 @@ macro_rules! cudnn_functions {
                         dx_data: Write, reserve: Read, reserve_size: u64);
             compute  cudnnAddTensor(handle: Handle, alpha: Scalar, a: Tensor, a_data: Read, beta: Scalar,
                         c: Tensor, c_data: Update);
+            compute  cudnnReduceTensor(handle: Handle, r: Reduction, indices: Write, indices_size: u64,
+                        workspace: Write, workspace_size: u64, alpha: Scalar, a: Tensor, a_data: Read,
+                        beta: Scalar, c: Tensor, c_data: Update);
+            compute  cudnnScaleTensor(handle: Handle, y: Tensor, y_data: Update, alpha: Scalar);
+            compute  cudnnSetTensor(handle: Handle, y: Tensor, y_data: Update, value: Scalar);
             compute  cudnnTransformTensor(handle: Handle, alpha: Scalar, x: Tensor, x_data: Read, beta: Scalar,
                         y: Tensor, y_data: Update);
         }

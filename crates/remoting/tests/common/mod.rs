@@ -62,6 +62,11 @@ impl Program {
         program
     }
 
+    /// What runs already, with a socket in a folder of its own.
+    pub fn with(child: Child, socket: PathBuf, directory: TempDir) -> Self {
+        Self { child, socket, _directory: directory }
+    }
+
     pub fn signal(&self, name: &str) {
         let mut kill = Command::new("sh");
         kill.args(["-c", "kill -$0 $1", name, &self.child.id().to_string()]);

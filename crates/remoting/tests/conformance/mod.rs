@@ -218,6 +218,9 @@ impl Calls {
             "nan" | "reorder" => self.pick(&[0, 0, 0, 1, 1, 1, 2]),
             "count" => self.pick(&[2, 3, 4, 4, 4, 4, 5, 5, 6, 7, 8, 1, 9, 0, -1]),
             "requested" => self.pick(&[0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9]),
+            "operation" => self.below(10) as i32,
+            "indices" => self.pick(&[0, 0, 0, 1, 1, 1, 2]),
+            "indices_type" => self.pick(&[0, 0, 0, 1, 2, 3, 4]),
             "groups" => self.pick(&[1, 1, 1, 2, 4]),
             _ => self.size(parameter.name),
         }
@@ -264,6 +267,10 @@ fn birth(kind: Kind, number: u64) -> Vec<Call> {
             made(Function::cudnnSetActivationDescriptor, &[number, 0, 0, 0]),
         ],
         Kind::Dropout => vec![made(Function::cudnnCreateDropoutDescriptor, &[number])],
+        Kind::Reduction => vec![
+            made(Function::cudnnCreateReduceTensorDescriptor, &[number]),
+            made(Function::cudnnSetReduceTensorDescriptor, &[number, 0, 0, 0, 0, 0]),
+        ],
         Kind::Handle => unreachable!("of no descriptor call"),
     }
 }
