@@ -77,8 +77,8 @@ impl Input<'_> {
             small @ ..0x80 => small.into(),
             place @ ..0xC0 => BASE + 512 * u64::from(place & 15) + u64::from(place >> 4 & 3) * 4,
             less @ ..0xD0 => 0_u64.wrapping_sub(u64::from(less & 15)),
-            factor @ ..0xE0 => (f32::from(factor & 15) - 8.0).to_bits().into(),
-            upper @ 0xE1..0xF0 => u64::from(upper & 15) << 32,
+            factor @ ..=0xDF => (f32::from(factor & 15) - 8.0).to_bits().into(),
+            upper @ 0xE1..=0xEF => u64::from(upper & 15) << 32,
             _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
         }
     }
