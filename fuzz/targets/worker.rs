@@ -71,13 +71,14 @@ impl Input<'_> {
         self.0.next().copied().unwrap_or_default()
     }
 
-    /// Small numbers, addresses of device memory, less than nothing, factors, or any.
+    /// Small numbers, addresses of device memory, less than nothing, factors, small ones in the upper half, or any.
     fn word(&mut self) -> u64 {
         match self.byte() {
             small @ ..0x80 => small.into(),
             place @ ..0xC0 => BASE + 512 * u64::from(place & 15) + u64::from(place >> 4 & 3) * 4,
             less @ ..0xD0 => 0_u64.wrapping_sub(u64::from(less & 15)),
-            factor @ ..0xE0 => (f32::from(factor & 15) - 8.0).to_bits().into(),
+            factor @ ..=0xDF => (f32::from(factor & 15) - 8.0).to_bits().into(),
+            upper @ 0xE1..=0xEF => u64::from(upper & 15) << 32,
             _ => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
         }
     }
@@ -123,12 +124,12 @@ impl Client<'_> {
         self.shared.ring()[0].store(self.written, Ordering::Relaxed);
     }
 
-    /// One that a rule makes, or any words.
-    fn content(&mut self, input: &mut Input<'_>) {
+    /// One that a rule makes, with any word changed that no rule writes.
+    fn content(&mut self, input: &mut Input<'_>, changed: bool) {
         let kind = Kind::ALL[usize::from(input.byte()) % Kind::ALL.len()];
         let mut word = || input.int();
         // What a set that fails leaves is a content, too.
-        let words = match kind {
+        let mut words = match kind {
             Kind::Tensor => {
                 let mut t = Tensor::FRESH;
                 let _ = tensor::set_4d(V, &mut t, word() & 1, 0, word(), word(), word(), word());
@@ -158,6 +159,9 @@ impl Client<'_> {
             }
             _ => std::array::from_fn(|_| word() as u64),
         };
+        if changed {
+            words[usize::from(input.byte()) % words.len()] = input.word();
+        }
         let _ = self.contents.intern(&mut self.writer, Sort { kind, version: V }, &words);
     }
 
@@ -200,7 +204,8 @@ fuzz_target!(|bytes: &[u8]| {
     while input.0.len() > 0 {
         match input.byte() % 8 {
             0..=3 => client.record(&mut input),
-            4 | 5 => client.content(&mut input),
+            4 => client.content(&mut input, false),
+            5 => client.content(&mut input, true),
             6 => client.poke(&mut input),
             _ if serve(&mut reader, &mut worker, shared.answers()).is_err() => break,
             _ => {}

@@ -20,7 +20,6 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use libloading::Library;
@@ -42,10 +41,6 @@ const ITERATIONS: usize = 51;
 /// Where there is device memory, of which nothing is used.
 const DEVICE: std::ops::Range<u64> = 0x2000_0000_0000..0x2000_0020_0000;
 
-/// How many computes were sent to the worker, and how many it has done.
-static SENT: AtomicU64 = AtomicU64::new(0);
-static DONE: AtomicU64 = AtomicU64::new(0);
-
 /// Does nothing.
 struct Idle;
 
@@ -58,7 +53,6 @@ impl Backend for Idle {
     fn cudnnActivationForward(
         &mut self, _: Handle, _: Activation, _: Scalar, _: Tensor, _: Read, _: Scalar, _: Tensor, _: Update,
     ) -> cudnn::Result {
-        DONE.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -66,7 +60,6 @@ impl Backend for Idle {
         &mut self, _: Handle, _: Activation, _: Scalar, _: Tensor, _: Read, _: Tensor, _: Read, _: Tensor, _: Read,
         _: Scalar, _: Tensor, _: Update,
     ) -> cudnn::Result {
-        DONE.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -161,6 +154,7 @@ struct Facade {
     handle: Descriptor,
     activation: Descriptor,
     kept: Descriptor,
+    synchronise: unsafe extern "C" fn() -> i32,
 }
 
 // SAFETY: descriptors may be used on any thread.
@@ -169,8 +163,22 @@ unsafe impl Send for Facade {}
 unsafe impl Sync for Facade {}
 
 impl Facade {
-    fn new(cudnn: Cudnn) -> Self {
-        Self { cudnn, handle: cudnn.handle(), activation: cudnn.activation(), kept: cudnn.tensor(0) }
+    /// Of the libraries there.
+    fn load(libraries: &Path) -> Self {
+        let cudnn = Cudnn::load(&libraries.join("libcudnn.so.9"));
+        // SAFETY: as of the other library.
+        let runtime =
+            Box::leak(Box::new(unsafe { Library::new(libraries.join("libcudart.so.12")) }.unwrap()));
+        // SAFETY: the type is the C function's.
+        let synchronise = *unsafe { runtime.get(b"cudaDeviceSynchronize") }.unwrap();
+        let (handle, activation, kept) = (cudnn.handle(), cudnn.activation(), cudnn.tensor(0));
+        Self { cudnn, handle, activation, kept, synchronise }
+    }
+
+    /// Waits until all is done.
+    fn wait(self) {
+        // SAFETY: it has no arguments.
+        assert_eq!(unsafe { (self.synchronise)() }, 0);
     }
 
     fn compute(self, a: Descriptor, x: Descriptor, y: Descriptor, to: usize) {
@@ -196,7 +204,6 @@ impl Facade {
         self.compute(self.activation, self.kept, self.kept, 0x500);
         self.backward(0x500);
         self.compute(self.activation, self.kept, self.kept, 0x500);
-        SENT.fetch_add(3, Ordering::Relaxed);
     }
 
     fn turn(self, i: u32) {
@@ -216,10 +223,16 @@ impl Facade {
         };
         end_iteration();
         (0..16).for_each(|i| self.turn(i + ahead));
-        SENT.fetch_add(16, Ordering::Relaxed);
         end_iteration();
-        let turns = nanoseconds_and_wait(|i| self.turn(i), all);
-        turns - nanoseconds_and_wait(|_| self.forward(self.kept), all)
+        self.measured(all, |i| self.turn(i)) - self.measured(all, |_| self.forward(self.kept))
+    }
+
+    /// Begun with all, when what was sent before is done.
+    fn measured(self, all: &Barrier, what: impl Fn(u32)) -> f64 {
+        all.wait();
+        self.wait();
+        all.wait();
+        nanoseconds(what)
     }
 
     fn by_two(self, ahead: u32) -> f64 {
@@ -232,9 +245,7 @@ impl Facade {
     }
 
     /// Microseconds of the last of three iterations, and of a record and its answer.
-    fn iteration(self, synchronise: unsafe extern "C" fn() -> i32) -> [f64; 2] {
-        // SAFETY: it has no arguments.
-        let wait = || assert_eq!(unsafe { synchronise() }, 0);
+    fn iteration(self) -> [f64; 2] {
         let mut last = 0.0;
         for _ in 0..3 {
             let start = Instant::now();
@@ -246,13 +257,13 @@ impl Facade {
                 assert_eq!(unsafe { (self.cudnn.destroy_activation)(a) }, 0);
                 [x, y, w].into_iter().for_each(|t| self.cudnn.end(t));
             }
-            wait();
+            self.wait();
             last = start.elapsed().as_secs_f64() * 1e6;
             self.backward(0x2000);
-            wait();
+            self.wait();
         }
         let start = Instant::now();
-        (0..100).for_each(|_| wait());
+        (0..100).for_each(|_| self.wait());
         [last, start.elapsed().as_secs_f64() * 1e4]
     }
 }
@@ -261,18 +272,6 @@ fn nanoseconds(what: impl Fn(u32)) -> f64 {
     let start = Instant::now();
     (0..TURNS).for_each(what);
     start.elapsed().as_secs_f64() * 1e9 / f64::from(TURNS)
-}
-
-/// Begins with all, and ends when the worker has done what was sent, which does not count.
-fn nanoseconds_and_wait(what: impl Fn(u32), all: &Barrier) -> f64 {
-    all.wait();
-    let nanoseconds = nanoseconds(what);
-    SENT.fetch_add(TURNS.into(), Ordering::Relaxed);
-    all.wait();
-    while DONE.load(Ordering::Relaxed) < SENT.load(Ordering::Relaxed) {
-        std::hint::spin_loop();
-    }
-    nanoseconds
 }
 
 /// Where `make conformance` puts the real library.
@@ -340,13 +339,9 @@ const ITERATE: &str = "VGPU_BENCH_ITERATE";
 
 fn iterate(libraries: &Path) {
     pin(0);
-    let facade = Facade::new(Cudnn::load(&libraries.join("libcudnn.so.9")));
-    // SAFETY: as of the other library.
-    let runtime = Box::leak(Box::new(unsafe { Library::new(libraries.join("libcudart.so.12")) }.unwrap()));
-    // SAFETY: the type is the C function's.
-    let synchronise = *unsafe { runtime.get(b"cudaDeviceSynchronize") }.unwrap();
+    let facade = Facade::load(libraries);
     for _ in std::io::stdin().lines() {
-        let [iteration, floor] = facade.iteration(synchronise);
+        let [iteration, floor] = facade.iteration();
         println!("{iteration} {floor}");
     }
 }
@@ -361,8 +356,8 @@ fn turns(libraries: &Path) {
     worker(&socket, None);
     // SAFETY: the other thread does not look at the environment.
     unsafe { std::env::set_var("VGPU_WORKER", &socket) };
-    let cudnn = Cudnn::load(&libraries.join("libcudnn.so.9"));
-    let facade = Facade::new(cudnn);
+    let facade = Facade::load(libraries);
+    let cudnn = facade.cudnn;
     type Measure = Box<dyn Fn() -> f64>;
     let mut all: Vec<(&str, &str, Measure)> = vec![
         ("with a use, predicted", "50", Box::new(move || facade.with_use(0, &Barrier::new(1)))),
