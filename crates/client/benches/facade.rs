@@ -39,6 +39,9 @@ const ROUNDS: usize = 301;
 /// Of iterations.
 const ITERATIONS: usize = 51;
 
+/// Where there is device memory, of which nothing is used.
+const DEVICE: std::ops::Range<u64> = 0x2000_0000_0000..0x2000_0020_0000;
+
 /// How many computes were sent to the worker, and how many it has done.
 static SENT: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
@@ -295,7 +298,7 @@ fn worker(socket: &Path, processor: Option<usize>) {
     let listener = UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
         processor.inspect(|processor| pin(*processor));
-        let channel = Channel::accept(listener.accept().unwrap().0, 0..0).unwrap();
+        let channel = Channel::accept(listener.accept().unwrap().0, DEVICE).unwrap();
         serve(&channel, &mut Worker::new(channel.contents(), Idle)).unwrap();
     });
 }

@@ -1,5 +1,6 @@
 //! Through the C functions, calls are answered as the real libraries answered them when the transcripts of
 //! `vgpu-remoting` were recorded.
+#![allow(unsafe_code, reason = "loads a library")]
 
 mod common;
 #[allow(dead_code, reason = "random calls are for the example")]
@@ -14,6 +15,9 @@ use real::Real;
 
 fn check(soname: &str, transcript: &str) {
     let directory = common::installed();
+    // Cargo's LD_LIBRARY_PATH may lead to one that an earlier build has left.
+    // SAFETY: it does nothing when it is loaded.
+    let _client = unsafe { libloading::Library::new(directory.path().join("libvgpu_client.so")) }.unwrap();
     let mut facade = Real::load(&directory.path().join(soname)).unwrap();
     for line in transcript.lines().skip(1) {
         let (call, answer) = line.split_once(" = ").unwrap();

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update, Write};
 use vgpu_remoting::channel::{Channel, serve};
+use vgpu_remoting::counters::{Counts, Totals};
 use vgpu_remoting::cpu::Cpu;
 use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cublas::{Factor, Outcome, State, Sums};
@@ -118,8 +119,9 @@ macro_rules! recorded_cublas {
 cudnn_functions!(recorded_cudnn);
 cublas_functions!(recorded_cublas);
 
-/// Runs a program with its libraries in this mode: what it says, and what the worker was asked to do for it.
-pub fn recorded(program: &Path, libraries: &Path, reuse: &str) -> (String, Vec<String>) {
+/// Runs a program with its libraries in this mode: what it says, what the worker was asked to do for it, and what it has
+/// counted.
+pub fn recorded(program: &Path, libraries: &Path, reuse: &str) -> (String, Vec<String>, Counts) {
     let (socket, notes) = (libraries.join("recorder"), Arc::<Mutex<Vec<String>>>::default());
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let theirs = Arc::clone(&notes);
@@ -128,13 +130,14 @@ pub fn recorded(program: &Path, libraries: &Path, reuse: &str) -> (String, Vec<S
         let cpu = Cpu::new(Memory::new(ADDRESSES, &Budget::new(64 << 20)).unwrap());
         let recorder = Recorder { cpu, notes: theirs };
         serve(&channel, &mut Worker::new(channel.contents(), recorder).staging(channel.staging())).unwrap();
+        Totals::read(channel.counters()).counts
     });
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", libraries).env("VGPU_WORKER", &socket).env("VGPU_REUSE", reuse);
     let (out, err) = said(&command.output().unwrap());
     assert!(!err.contains("vgpu:"), "{err}");
-    worker.join().unwrap();
+    let counts = worker.join().unwrap();
     std::fs::remove_file(socket).unwrap();
     let notes = notes.lock().unwrap().clone();
-    (out, notes)
+    (out, notes, counts)
 }
