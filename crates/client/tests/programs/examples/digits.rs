@@ -119,6 +119,7 @@ fn hash(numbers: impl Iterator<Item = f32>) -> u64 {
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
+#[expect(clippy::arc_with_non_send_sync, reason = "the crate asks for it")]
 fn main() {
     let gpu = Rc::new(get_cuda_backend());
     let mut config = SolverConfig { base_lr: 0.02, momentum: 0.5, ..SolverConfig::default() };
@@ -140,7 +141,7 @@ fn main() {
     for _ in 0..TESTED {
         let (digit, image) = random.digit();
         put(&data, &image);
-        let likely = get(&solver.mut_network().forward(&[data.clone()])[0]);
+        let likely = get(&solver.mut_network().forward(std::slice::from_ref(&data))[0]);
         right += usize::from(likely.iter().all(|other| *other <= likely[digit]));
     }
     let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
