@@ -6,7 +6,7 @@
 pub mod worker;
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::driver::{DriverFile, Found, Kind};
 use crate::error::{Error, Exit, OrExit, Result};
@@ -56,7 +56,7 @@ pub fn find() -> Result<Installed> {
     Ok(Installed { libraries, worker: open(&directory.join(WORKER))? })
 }
 
-fn open(path: &PathBuf) -> Result<OwnedFd> {
+fn open(path: &Path) -> Result<OwnedFd> {
     let missing = || {
         let message = format!("there is no {}, which isolation = \"remote\" needs", path.display());
         Error::new(Exit::Gpu, message).remedy("install all of vgpu: `make install`")

@@ -18,8 +18,10 @@ name = "remote"
 memory = "256MiB"
 compute = 25
 isolation = "remote"' "remote = 4"
-mkdir -p "$host/rootfs/lib64"
-cp -L /lib64/ld-linux-x86-64.so.2 "$(cc -print-file-name=libc.so.6)" "$host/rootfs/lib64"
+for file in /lib64/ld-linux-x86-64.so.2 "$(realpath "$(cc -print-file-name=libc.so.6)")"; do
+    mkdir -p "$host/rootfs$(dirname "$file")"
+    cp -L "$file" "$host/rootfs$file"
+done
 ln -s busybox "$host/rootfs/bin/env"
 cp "$libraries"/lib*.so* "$host/shared"
 

@@ -97,6 +97,42 @@ on_every_runtime! {
     }
 }
 
+/// An ordinary program, linked against public names alone, trains in the container; whatever becomes of its descriptor
+/// calls, to the same weights.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn a_program_trains_in_a_container() {
+    for (cgroups, runtime) in [(Cgroups::V1, Runtime::Runc), (Cgroups::V2, Runtime::Crun)] {
+        let host = host(cgroups);
+        let container = far(&host, runtime).furnish(|root| {
+            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/crates/client/tests/lenet.c");
+            let program = root.join("bin/lenet");
+            let libraries = ["libcudnn.so.9", "libcublas.so.12", "libcudart.so.12"];
+            let libraries = libraries.map(|name| client::directory().join(name).to_str().unwrap().to_owned());
+            let [dnn, blas, runtime] = libraries.each_ref().map(String::as_str);
+            let gcc =
+                ["gcc", "-std=c11", "-o", program.to_str().unwrap(), source, dnn, blas, runtime, "-ldl"];
+            host.view().run(&[&gcc[..], &["-Wl,--allow-shlib-undefined"]].concat()).ok();
+        });
+        let container = container.mapped_if(cgroups == Cgroups::V2).build();
+        container.up().ok();
+        let trained = |mode: &str| {
+            let mode = format!("VGPU_REUSE={mode}");
+            let output = container.exec(&["env", &mode, "/bin/lenet"]).ok();
+            assert!(!output.stderr.contains("vgpu"), "{}", output.stderr);
+            output.stdout
+        };
+        let weights = trained("");
+        let right: f64 = weights.split_whitespace().last().unwrap().parse().unwrap();
+        assert!(right > 95.0, "{weights}");
+        assert_eq!(trained("off"), weights);
+        let says = status(&host);
+        assert!(says["counters"]["predicted"].as_u64() > says["counters"]["known"].as_u64(), "{says}");
+        assert_eq!(says["unserved"]["functions"], serde_json::json!({}));
+        container.down().ok();
+    }
+}
+
 /// It is not the hook's, nor its engine's: not in its session, its cgroups, its standard streams; and it is nobody.
 #[test]
 #[ignore = "needs root: starts containers"]

@@ -12,6 +12,7 @@ use vgpu_remoting::cudnn::algorithms::{self, Performances};
 use vgpu_remoting::cudnn::convolution::Convolution;
 use vgpu_remoting::cudnn::dropout::Dropout;
 use vgpu_remoting::cudnn::filter::Filter;
+use vgpu_remoting::cudnn::normalization::Normalization;
 use vgpu_remoting::cudnn::pooling::Pooling;
 use vgpu_remoting::cudnn::reduction::Reduction;
 use vgpu_remoting::cudnn::tensor::Tensor;
@@ -96,6 +97,7 @@ plain! {
     Activation: usize = usize::from;
     Dropout: usize = usize::from;
     Reduction: usize = usize::from;
+    Normalization: usize = usize::from;
     Option<Tensor>: usize = usize::from;
     Option<Filter>: usize = usize::from;
     Option<Convolution>: usize = usize::from;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes with_numpy.json: what NumPy says of reductions, and of products in double precision.
+"""Makes with_numpy.json: what NumPy says of reductions, normalisations, and products in double precision.
 
 Run once, with numpy 2.4.6 (the file names the versions it was made with):
 
@@ -80,6 +80,29 @@ def vectors(n, alpha):
     }
 
 
+def normalised(x, n, alpha, beta, k):
+    channels = x.shape[1]
+    y = numpy.empty_like(x)
+    for c in range(channels):
+        window = x[:, max(0, c - (n - 1) // 2):c + n // 2 + 1]
+        y[:, c] = x[:, c] / (k + alpha / n * (window**2).sum(1)) ** beta
+    return y
+
+
+def normalization(dims, n, alpha, beta, k):
+    x, dy = tensor(*dims), tensor(*dims)
+    dx = numpy.empty(dims)
+    # The derivative is the imaginary part for a step that is tiny and imaginary.
+    for at in numpy.ndindex(*dims):
+        stepped = x.astype(complex)
+        stepped[at] += 1e-30j
+        dx[at] = (dy * normalised(stepped, n, alpha, beta, k).imag).sum() / 1e-30
+    return {
+        "op": "normalization", "n": n, "parameters": [alpha, beta, k], "x": written(x),
+        "y": written(normalised(x, n, alpha, beta, k)), "dy": written(dy), "dx": written(dx),
+    }
+
+
 CASES = [
     *(reduction(op, (2, 3, 4, 5), [2, 3]) for op in REDUCTIONS),
     *(reduction(op, (3, 4, 2, 3), [0, 2]) for op in REDUCTIONS),
@@ -87,6 +110,11 @@ CASES = [
     *(product(7, 9, 11, a, b, 1.5, -0.5) for a in (False, True) for b in (False, True)),
     product(70, 3, 5, False, True, 1 / 3, 0.0),
     vectors(37, -1 / 3),
+    normalization((2, 7, 2, 3), 5, 1e-4, 0.75, 2.0),
+    normalization((2, 7, 2, 3), 5, 2.0, 0.75, 0.5),
+    normalization((1, 6, 3), 4, 1.5, 0.5, 1.0),
+    normalization((1, 3, 2), 16, 1.0, 2.0, 1.0),
+    normalization((2, 2), 1, 1.0, 1.0, 1.0),
 ]
 
 made_with = {"numpy": numpy.__version__, "python": platform.python_version()}

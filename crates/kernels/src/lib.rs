@@ -29,6 +29,7 @@ pub mod elementwise;
 mod error;
 mod gather;
 mod multiply;
+pub mod normalization;
 pub mod pooling;
 pub mod reduction;
 pub mod softmax;
@@ -39,6 +40,7 @@ use std::ops::{Add, Mul};
 
 pub use convolution::Convolution;
 pub use error::{Error, Result};
+pub use normalization::Normalization;
 pub use pooling::Pooling;
 pub use tensor::{MAX_RANK, Tensor};
 

@@ -11,7 +11,7 @@ use vgpu_kernels::dropout::{Dropout, State};
 use vgpu_kernels::pooling::{self, Window};
 use vgpu_kernels::reduction::{self, Reduction};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
-use vgpu_kernels::{Blend, Convolution, Nan, Pooling, Tensor, elementwise};
+use vgpu_kernels::{Blend, Convolution, Nan, Normalization, Pooling, Tensor, elementwise};
 
 use common::{LAYOUTS, Layout, Values, assert_close, read};
 
@@ -318,6 +318,7 @@ fn vector_operations() {
 enum Number {
     Reduction { name: String, a: Values, c: Values, indices: Vec<u32> },
     Product(Product),
+    Normalization { n: i64, parameters: [f64; 3], x: Values, y: Values, dy: Values, dx: Values },
     Vectors { alpha: f64, x: Values<f64>, y: Values<f64>, axpy: Values<f64>, dot: f64, norm: f64, sum: f64 },
 }
 
@@ -373,6 +374,25 @@ fn reductions() {
             }
             let places: Vec<u32> = places.iter().map(|place| place.to_bits()).collect();
             assert_eq!(places, indices, "{name}");
+        }
+        true
+    });
+}
+
+#[test]
+fn normalizations() {
+    each_number(5, |case| {
+        let Number::Normalization { n, parameters, x, y, dy, dx } = case else { return false };
+        for (from, to) in layouts() {
+            let ((xt, x), (dyt, dy)) = (x.laid_out(from), dy.laid_out(from));
+            let yt = to.tensor(&y.dims);
+            let ours = Normalization::new(n, parameters, xt, yt).unwrap();
+            let mut got = blank(&yt);
+            ours.forward(Blend::REPLACE, &x, &mut got).unwrap();
+            assert_close("y", &read(&yt, &got).data, &y.data, TOLERANCE);
+            let mut got = blank(&yt);
+            ours.backward(Blend::REPLACE, &dyt, &dy, &x, &mut got).unwrap();
+            assert_close("dx", &read(&yt, &got).data, &dx.data, TOLERANCE);
         }
         true
     });

@@ -13,7 +13,7 @@ use vgpu_kernels::convolution::{self, Axis, Convolution};
 use vgpu_kernels::dropout::{Dropout, State};
 use vgpu_kernels::pooling::{self, Pooling, Window};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
-use vgpu_kernels::{Blend, Nan, Tensor};
+use vgpu_kernels::{Blend, Nan, Normalization, Tensor};
 
 use common::{Values, assert_close};
 
@@ -115,6 +115,18 @@ fn softmax() {
             let wanted = differences(&x, &dy, forward);
             assert_close(&format!("{algorithm:?}, {mode:?}"), &dx, &wanted, TOLERANCE);
         }
+    }
+}
+
+#[test]
+fn normalization() {
+    for (n, parameters) in [(3, [0.5, 0.75, 1.0]), (4, [1.0, 0.5, 2.0])] {
+        let xt = packed(&[2, 4, 2, 3]);
+        let ours = Normalization::new(n, parameters, xt, xt).unwrap();
+        let (x, dy) = (values(xt.dims()).data, values(&[48]).data);
+        let dx = run(x.len(), |dx| ours.backward(NEW, &xt, &dy, &x, dx));
+        let wanted = differences(&x, &dy, |x| run(dy.len(), |y| ours.forward(NEW, x, y)));
+        assert_close(&format!("{n}"), &dx, &wanted, TOLERANCE);
     }
 }
 

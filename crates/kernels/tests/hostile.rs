@@ -10,7 +10,7 @@ use vgpu_kernels::dropout::Dropout;
 use vgpu_kernels::pooling::{self, Pooling, Window};
 use vgpu_kernels::reduction::{self, Reduction};
 use vgpu_kernels::softmax::{Algorithm, Mode, Softmax};
-use vgpu_kernels::{Blend, Error, Nan, Result, Tensor, elementwise};
+use vgpu_kernels::{Blend, Error, Nan, Normalization, Result, Tensor, elementwise};
 
 /// Mostly a number that is likely to do, sometimes one that is at an end of something.
 fn number(usual: std::ops::Range<i64>) -> impl Strategy<Value = i64> {
@@ -231,6 +231,13 @@ proptest! {
         short in 0..3_usize,
     ) {
         let (Ok(x), Ok(y)) = (x, y) else { return Ok(()) };
+        if let Ok(ours) = Normalization::new(5, [1.0, 0.75, 2.0], x, y) && !y.is_shared() {
+            let spans = [x.span(), y.span()];
+            if let Some([xm, mut ym]) = memory(spans, short) {
+                assert_result(ours.forward(NEW, &xm, &mut ym), &spans, short);
+                assert_result(ours.backward(NEW, &x, &vec![1.0; x.span()], &xm, &mut ym), &spans, short);
+            }
+        }
         let Ok(ours) = Softmax::new(algorithm, mode, x, y) else { return Ok(()) };
         prop_assume!(!y.is_shared());
         let spans = [x.span(), y.span()];

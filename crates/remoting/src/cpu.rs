@@ -26,6 +26,7 @@ use crate::cudnn::backend::Backend;
 use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
+use crate::cudnn::normalization::Normalization;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::reduction::Reduction;
 use crate::cudnn::tensor::Tensor;
@@ -182,6 +183,14 @@ fn softmax(algorithm: i32, mode: i32, x: &Tensor, y: &Tensor) -> Result<Softmax>
         _ => return Err(Status::BadParam),
     };
     Ok(Softmax::new(algorithm, mode, shape(x)?, shape(y)?)?)
+}
+
+fn normalization(norm: &Normalization, mode: i32, x: &Tensor, y: &Tensor) -> Result<kernels::Normalization> {
+    // There is one mode, across channels.
+    if mode != 0 {
+        return Err(Status::BadParam);
+    }
+    Ok(kernels::Normalization::new(norm.n, [norm.alpha, norm.beta, norm.k], shape(x)?, shape(y)?)?)
 }
 
 fn reduction(r: &Reduction, a: &Tensor, c: &Tensor) -> Result<reduction::Reduction> {
@@ -428,6 +437,47 @@ impl Backend for Cpu {
             elementwise::add(blend(one, one), &bt, b, c.y(), y)?;
             activation::in_place(f, c.y(), y)
         })
+    }
+
+    fn cudnnLRNCrossChannelForward(
+        &mut self,
+        _: Handle,
+        norm: Normalization,
+        mode: i32,
+        alpha: Scalar,
+        x: Tensor,
+        x_data: Read,
+        beta: Scalar,
+        y: Tensor,
+        y_data: Update,
+    ) -> Result {
+        let (n, xt, yt) = (normalization(&norm, mode, &x, &y)?, shape(&x)?, shape(&y)?);
+        self.run([(xt.span(), x_data.0)], (yt.span(), y_data.0), |[x], y| n.forward(blend(alpha, beta), x, y))
+    }
+
+    fn cudnnLRNCrossChannelBackward(
+        &mut self,
+        _: Handle,
+        norm: Normalization,
+        mode: i32,
+        alpha: Scalar,
+        _: Tensor,
+        _: Read,
+        dy: Tensor,
+        dy_data: Read,
+        x: Tensor,
+        x_data: Read,
+        beta: Scalar,
+        dx: Tensor,
+        dx_data: Update,
+    ) -> Result {
+        let n = normalization(&norm, mode, &x, &dx)?;
+        let (gradient, xt, to) = (shape(&dy)?, shape(&x)?, shape(&dx)?);
+        self.run(
+            [(gradient.span(), dy_data.0), (xt.span(), x_data.0)],
+            (to.span(), dx_data.0),
+            |[dy, x], dx| n.backward(blend(alpha, beta), &gradient, dy, x, dx),
+        )
     }
 
     fn cudnnGetReductionIndicesSize(

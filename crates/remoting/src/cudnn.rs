@@ -14,6 +14,7 @@ pub mod dropout;
 pub mod filter;
 pub mod forwarded;
 pub mod handle;
+pub mod normalization;
 pub mod pooling;
 pub mod reduction;
 pub mod table;

@@ -23,13 +23,15 @@ pub enum Kind {
     Dropout,
     /// [`crate::cudnn::reduction::Reduction`].
     Reduction,
+    /// [`crate::cudnn::normalization::Normalization`].
+    Normalization,
     /// The library's handle: [`crate::cudnn::handle::State`].
     Handle,
 }
 
 impl Kind {
     /// Those that computes are of, in the order of their numbers: all but handles.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Tensor,
         Self::Filter,
         Self::Convolution,
@@ -37,6 +39,7 @@ impl Kind {
         Self::Activation,
         Self::Dropout,
         Self::Reduction,
+        Self::Normalization,
     ];
 
     /// The kind with this number, of those.

@@ -14,12 +14,14 @@ use crate::cudnn::convolution::Convolution;
 use crate::cudnn::dropout::Dropout;
 use crate::cudnn::filter::Filter;
 use crate::cudnn::handle;
+use crate::cudnn::normalization::Normalization;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::reduction::Reduction;
 use crate::cudnn::table::Function;
 use crate::cudnn::tensor::Tensor;
 use crate::cudnn::{
-    self, Got, Status, Version, activation, convolution, dropout, filter, pooling, reduction, tensor,
+    self, Got, Status, Version, activation, convolution, dropout, filter, normalization, pooling, reduction,
+    tensor,
 };
 use crate::cudnn_functions;
 use crate::descriptor::{Content, Ints};

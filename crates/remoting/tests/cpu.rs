@@ -14,6 +14,7 @@ use vgpu_remoting::cudnn::activation::{self, Activation};
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
 use vgpu_remoting::cudnn::filter::{self, Filter};
+use vgpu_remoting::cudnn::normalization::{self, Normalization};
 use vgpu_remoting::cudnn::pooling::{self, Pooling};
 use vgpu_remoting::cudnn::reduction::{self, Reduction};
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
@@ -194,6 +195,44 @@ fn convolution_bias_and_activation_at_once() {
     assert_eq!(run(relu(), 1, (2.0, x), b), Err(Status::BadParam));
     assert_eq!(run(relu(), 1, (2.0, y), tensor([1, 2, 2, 1])), Err(Status::BadParam));
     assert_eq!(run(relu(), 1, (2.0, y), tensor([1, 1, 1, 1])), Err(Status::BadParam));
+}
+
+#[test]
+fn normalisation_across_channels() {
+    let mut desk = Desk::new();
+    let mut norm = Normalization::FRESH;
+    normalization::set(V, &mut norm, 3, 3.0, 1.0, 1.0).unwrap();
+    let t = tensor([1, 3, 1, 1]);
+    let (xd, dyd) = (desk.put(&[1.0, 2.0, 3.0]), desk.put(&[1.0, 0.0, 0.0]));
+    let [yd, dxd] = [0, 1].map(|_| desk.put(&[9.0; 3]));
+    let (r, u) = (Read, Update);
+    desk.cpu.cudnnLRNCrossChannelForward(H, norm, 0, Scalar(6.0), t, r(xd), ZERO, t, u(yd)).unwrap();
+    // One more than the sum of squares: 6, 15, 14.
+    let close = |got: &[f32], wanted: [f32; 3]| {
+        assert!(got.iter().zip(wanted).all(|(got, wanted)| (got - wanted).abs() < 1e-6), "{got:?}");
+    };
+    close(&desk.read(yd, 3), [1.0, 0.8, 9.0 / 7.0]);
+    desk.cpu
+        .cudnnLRNCrossChannelBackward(
+            H,
+            norm,
+            0,
+            Scalar(18.0),
+            t,
+            r(yd),
+            t,
+            r(dyd),
+            t,
+            r(xd),
+            ZERO,
+            t,
+            u(dxd),
+        )
+        .unwrap();
+    // Of the first output: 1/6 - 2/36 along the first input, -4/36 along the second.
+    close(&desk.read(dxd, 3), [2.0, -2.0, 0.0]);
+    let wrong = desk.cpu.cudnnLRNCrossChannelForward(H, norm, 1, ONE, t, r(xd), ZERO, t, u(yd));
+    assert_eq!(wrong, Err(Status::BadParam));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use vgpu_remoting::cudnn::algorithms::Performances;
 use vgpu_remoting::cudnn::convolution::Convolution;
 use vgpu_remoting::cudnn::dropout::Dropout;
 use vgpu_remoting::cudnn::filter::Filter;
+use vgpu_remoting::cudnn::normalization::Normalization;
 use vgpu_remoting::cudnn::pooling::Pooling;
 use vgpu_remoting::cudnn::reduction::Reduction;
 use vgpu_remoting::cudnn::tensor::Tensor;

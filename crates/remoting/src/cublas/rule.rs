@@ -202,7 +202,7 @@ pub fn gemm_batched(
 /// `cublasGemmEx`
 ///
 /// # Errors
-/// As above, and `NotSupported` for what is stored otherwise than [`stored`] has it.
+/// As above, and `NotSupported` for what is stored in another way than these types have.
 pub fn gemm_ex(
     op_a: i32,
     op_b: i32,

@@ -10,6 +10,7 @@ use super::convolution::Convolution;
 use super::dropout::Dropout;
 use super::filter::Filter;
 use super::forwarded::Forwarded;
+use super::normalization::Normalization;
 use super::pooling::Pooling;
 use super::reduction::Reduction;
 use super::table::Function;

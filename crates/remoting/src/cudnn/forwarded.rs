@@ -7,12 +7,13 @@ use std::collections::HashMap;
 
 use super::table::Function;
 use super::{
-    Got, Result, Status, Version, activation, convolution, dropout, filter, pooling, reduction, tensor,
+    Got, Result, Status, Version, activation, convolution, dropout, filter, normalization, pooling,
+    reduction, tensor,
 };
 use crate::api::Handle;
 use crate::cudnn::{
-    activation::Activation, convolution::Convolution, dropout::Dropout, filter::Filter, pooling::Pooling,
-    reduction::Reduction, tensor::Tensor,
+    activation::Activation, convolution::Convolution, dropout::Dropout, filter::Filter,
+    normalization::Normalization, pooling::Pooling, reduction::Reduction, tensor::Tensor,
 };
 use crate::cudnn_functions;
 use crate::descriptor::{self, Content, Ints, Kind};

@@ -5,6 +5,7 @@ use super::algorithms::Performances;
 use super::convolution::Convolution;
 use super::dropout::Dropout;
 use super::filter::Filter;
+use super::normalization::Normalization;
 use super::pooling::Pooling;
 use super::reduction::Reduction;
 use super::tensor::Tensor;
@@ -106,6 +107,13 @@ macro_rules! cudnn_functions {
                         -> (dropout: f32, states: u64, seed: u64) = dropout::get;
             destroy cudnnDestroyDropoutDescriptor(d: Dropout);
 
+            create  cudnnCreateLRNDescriptor() -> (norm: Normalization);
+            set     cudnnSetLRNDescriptor(norm: Normalization, n: i32, alpha: f64, beta: f64, k: f64)
+                        = normalization::set;
+            get     cudnnGetLRNDescriptor(norm: Normalization) -> (n: i32, alpha: f64, beta: f64, k: f64)
+                        = normalization::get;
+            destroy cudnnDestroyLRNDescriptor(norm: Normalization);
+
             create  cudnnCreateReduceTensorDescriptor() -> (r: Reduction);
             set     cudnnSetReduceTensorDescriptor(r: Reduction, operation: i32, compute_type: i32, nan: i32,
                         indices: i32, indices_type: i32) = reduction::set;
@@ -167,6 +175,11 @@ macro_rules! cudnn_functions {
                         x_data: Read, beta: Scalar, y: Tensor, y_data: Update);
             backward cudnnSoftmaxBackward(handle: Handle, algorithm: i32, mode: i32, alpha: Scalar, y: Tensor,
                         y_data: Read, dy: Tensor, dy_data: Read, beta: Scalar, dx: Tensor, dx_data: Update);
+            forward  cudnnLRNCrossChannelForward(handle: Handle, norm: Normalization, mode: i32, alpha: Scalar,
+                        x: Tensor, x_data: Read, beta: Scalar, y: Tensor, y_data: Update);
+            backward cudnnLRNCrossChannelBackward(handle: Handle, norm: Normalization, mode: i32, alpha: Scalar,
+                        y: Tensor, y_data: Read, dy: Tensor, dy_data: Read, x: Tensor, x_data: Read,
+                        beta: Scalar, dx: Tensor, dx_data: Update);
             forward  cudnnDropoutForward(handle: Handle, d: Dropout, x: Tensor, x_data: Read, y: Tensor,
                         y_data: Write, reserve: Write, reserve_size: u64);
             backward cudnnDropoutBackward(handle: Handle, d: Dropout, dy: Tensor, dy_data: Read, dx: Tensor,

@@ -57,6 +57,7 @@ impl Rules {
             (Function::cudnnGetPooling2dForwardOutputDim, [_, x]) => *x == 0,
             (Function::cudnnGetPoolingNdForwardOutputDim, [_, x, _]) => *x == 0,
             (Function::cudnnGetTensorSizeInBytes, [t]) => *t == 0,
+            (Function::cudnnSetLRNDescriptor | Function::cudnnGetLRNDescriptor, [norm, ..]) => *norm == 0,
             (Function::cudnnGetTensorNdDescriptor, [t, requested]) => {
                 (*requested as i32) < 2 && self.forwarded.get::<Tensor>(*t).is_ok_and(|t| t.is_packed())
             }
@@ -197,9 +198,9 @@ impl Calls {
                     unreachable!("of no descriptor call")
                 }
                 Type::F32 => self.pick(&[0.0_f32, 0.5, 1.0, 2.0, -1.0, f32::NAN]).put(&mut words),
-                Type::F64 => {
-                    self.pick(&[0.0_f64, 0.5, 1.0, 6.0, -1.0, f64::NAN, f64::INFINITY]).put(&mut words)
-                }
+                Type::F64 => self
+                    .pick(&[0.0_f64, 0.5, 1.0, 6.0, -1.0, 0.01, 0.0099, 1e-5, 9e-6, f64::NAN, f64::INFINITY])
+                    .put(&mut words),
             }
         }
         words
@@ -221,6 +222,7 @@ impl Calls {
             "operation" => self.below(10) as i32,
             "indices" => self.pick(&[0, 0, 0, 1, 1, 1, 2]),
             "indices_type" => self.pick(&[0, 0, 0, 1, 2, 3, 4]),
+            "n" if self.one_in(2) => self.below(18) as i32,
             "groups" => self.pick(&[1, 1, 1, 2, 4]),
             _ => self.size(parameter.name),
         }
@@ -271,6 +273,7 @@ fn birth(kind: Kind, number: u64) -> Vec<Call> {
             made(Function::cudnnCreateReduceTensorDescriptor, &[number]),
             made(Function::cudnnSetReduceTensorDescriptor, &[number, 0, 0, 0, 0, 0]),
         ],
+        Kind::Normalization => vec![made(Function::cudnnCreateLRNDescriptor, &[number])],
         Kind::Handle => unreachable!("of no descriptor call"),
     }
 }

@@ -16,10 +16,10 @@ use super::{Answer, Call};
 const UNWRITTEN: i32 = 0x5EED_5EED;
 
 /// Any function of the table: of the System V calling convention, integers go through six registers, then the
-/// stack, the only floating point argument that any of them has through a register of its own, and a callee
-/// does not mind further arguments.
+/// stack, floating point arguments, of which there are three at most, through registers of their own, and a
+/// callee does not mind further arguments.
 #[rustfmt::skip]
-type Any = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, f64) -> i32;
+type Any = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, f64, f64, f64) -> i32;
 
 pub struct Real {
     library: Library,
@@ -57,7 +57,7 @@ impl Real {
         let signature = call.function.signature();
         let mut reader = Reader::new(&call.arguments);
         let mut integers = Vec::new();
-        let mut float = 0.0;
+        let mut floats = Vec::new();
         // Longer than any count that the library might read.
         let mut arrays: Vec<Box<[i32; 16]>> = Vec::new();
         for parameter in signature.arguments {
@@ -78,8 +78,7 @@ impl Real {
                     unreachable!("of no descriptor call")
                 }
                 Type::U64 => integers.push(reader.word()),
-                Type::F32 => float = f64::from_bits(reader.word()),
-                Type::F64 => float = f64::from_bits(reader.word()),
+                Type::F32 | Type::F64 => floats.push(f64::from_bits(reader.word())),
                 Type::Ints => {
                     let mut array = Box::new([1; 16]);
                     let ints = Ints::read(&mut reader);
@@ -93,7 +92,8 @@ impl Real {
             signature.results.iter().map(|result| Place::new(result.r#type)).collect();
         integers.extend(places.iter_mut().map(Place::address));
         integers.resize(14, 0);
-        let status = self.call(call.function, &integers, float);
+        floats.resize(3, 0.0);
+        let status = self.call(call.function, &integers, &floats);
         let mut results = Words::new();
         match signature.class {
             Class::Create => {
@@ -116,13 +116,16 @@ impl Real {
         if number == 0 { 0 } else { self.descriptors[&number] }
     }
 
-    fn call(&self, function: Function, i: &[u64], float: f64) -> i32 {
+    fn call(&self, function: Function, i: &[u64], f: &[f64]) -> i32 {
         let name = function.signature().name;
         // SAFETY: the table has the function's parameters, by their C types; each pointer among them is of a
         // descriptor that lives, or of an array or place longer than the library goes.
         unsafe {
             let any: libloading::Symbol<Any> = self.library.get(name.as_bytes()).expect(name);
-            any(i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[9], i[10], i[11], i[12], i[13], float)
+            any(
+                i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], i[9], i[10], i[11], i[12], i[13], f[0],
+                f[1], f[2],
+            )
         }
     }
 }
