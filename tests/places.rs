@@ -52,7 +52,7 @@ const POOL: &str = "[[type]]\nname = \"small\"\nmemory = \"10GiB\"\ncompute = 25
 
 /// A host on which everything is there that a container can get.
 fn host() -> Host {
-    client::install();
+    client::ready();
     let host = Host::builder(Cgroups::V1).nvml().pool(POOL).build();
     host.set_mig(&host.gpus[0], Some(&[whole("1g.5gb", 1)]));
     install_all(&host.driver_root(), DRIVER);

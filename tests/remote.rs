@@ -2,6 +2,8 @@
 //! GPUs, and the worker is there exactly as long as the lease.
 
 mod common;
+#[path = "../crates/client/tests/common/programs.rs"]
+mod programs;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,7 +32,7 @@ const PRELOAD: &str = "etc/ld.so.preload";
 
 /// A host whose GPUs are cut into two of 64 MiB for workers, and one that is a GPU's share.
 fn host(cgroups: Cgroups) -> Host {
-    client::install();
+    client::ready();
     let pool = "[[type]]\nname = \"far\"\nmemory = \"64MiB\"\ncompute = 25\nisolation = \"remote\"\n\
         [[type]]\nname = \"near\"\nmemory = \"1GiB\"\ncompute = 50\n\
         [[gpu]]\nproduct = \"*\"\nvgpus = { far = 2, near = 1 }\n";
@@ -131,6 +133,41 @@ fn a_program_trains_in_a_container() {
         assert_eq!(says["unserved"]["functions"], serde_json::json!({}));
         container.down().ok();
     }
+}
+
+/// So do public programs: a net of the crate `juice`; and the tests of cuDNN and cuBLAS of the crate `cudarc`, but for two
+/// long ones.
+#[test]
+#[ignore = "needs root: starts containers"]
+fn public_programs_run_in_a_container() {
+    let libraries = programs::linkable();
+    let built = [&["test", "-p", "cudarc", "--lib", "--no-run"][..], &["build", "--example", "digits"]];
+    let [cudarc, digits] = built.map(|arguments| programs::made(arguments, &libraries));
+    client::ready();
+    let pool = "[[type]]\nname = \"far\"\nmemory = \"4GiB\"\ncompute = 25\nisolation = \"remote\"\n\
+        [[gpu]]\nproduct = \"*\"\nvgpus = { far = 1 }\n";
+    let host = Host::builder(Cgroups::V2).pool(pool).build();
+    let container = far(&host, Runtime::Runc).furnish(|root| {
+        let copy = |from: &Path, to: &str| assert!(fs::copy(from, root.join(to)).unwrap() > 0);
+        copy(&cudarc, "bin/cudarc");
+        copy(&digits, "bin/digits");
+        for name in ["libgcc_s.so.1", "libm.so.6"] {
+            copy(&Path::new("/lib/x86_64-linux-gnu").join(name), &format!("{DEBIAN}/{name}"));
+        }
+    });
+    let container = container.build();
+    container.up().ok();
+    let digits = container.exec(&["digits"]).ok();
+    let learned: Vec<f64> =
+        digits.stdout.split_whitespace().take(3).map(|word| word.parse().unwrap()).collect();
+    assert!(learned[1] < learned[0] / 5.0 && learned[2] > 90.0, "{digits}");
+    let left_out = ["test_conv3d", "test_conv_bias_activation", "grouped_gemm"];
+    let skipped = left_out.map(|name| ["--skip", name]);
+    let tests = [&["cudarc", "cublas::", "cudnn::", "--test-threads", "1"], &skipped.concat()[..]].concat();
+    let passed = container.exec(&tests).ok().stdout;
+    assert!(passed.contains("test result: ok. 15 passed; 0 failed;"), "{passed}");
+    assert_eq!(status(&host)["unserved"]["functions"], serde_json::json!({}));
+    container.down().ok();
 }
 
 /// It is not the hook's, nor its engine's: not in its session, its cgroups, its standard streams; and it is nobody.

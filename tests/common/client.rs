@@ -4,7 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
-/// The libraries, by SONAME: the client, and those that stand in for NVIDIA's.
+/// The libraries that stand in for NVIDIA's, by SONAME.
+pub const SONAMES: [&str; 5] =
+    ["libcuda.so.1", "libcudart.so.12", "libcublas.so.12", "libcudnn.so.9", "libcudnn.so.8"];
+
+/// The same, after the client that they jump into.
 pub const LIBRARIES: [&str; 6] = [
     "libvgpu_client.so",
     "libcuda.so.1",
@@ -17,29 +21,34 @@ pub const LIBRARIES: [&str; 6] = [
 /// The program under test.
 const VGPU: &str = env!("CARGO_BIN_EXE_vgpu");
 
-/// Installs libraries and worker where the program under test looks for them: `cargo build --workspace` has put them
-/// beside it. Test processes that run at a time may each do so: a file is there whole, or not.
-pub fn install() {
+/// Installs libraries and worker where the program under test looks for them.
+pub fn ready() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let into = directory();
-        super::host::make_dir(&into);
-        let built = Path::new(VGPU).parent().expect("a directory");
-        let copy = |from: &str, to: &str| {
-            let temporary = into.join(format!("{to}.{}", std::process::id()));
-            fs::copy(built.join(from), &temporary)
-                .unwrap_or_else(|e| panic!("{from}, built by `cargo build --workspace`: {e}"));
-            fs::rename(temporary, into.join(to)).expect("renaming");
-        };
-        copy("vgpu-worker", "vgpu-worker");
-        for soname in LIBRARIES {
-            let built = match soname[3..].split_once(".so.") {
-                Some((name, version)) => format!("libvgpu_{name}_{version}.so"),
-                None => soname.to_owned(),
-            };
-            copy(&built, soname);
-        }
+        super::host::make_dir(&directory());
+        install(&directory());
+        copy("vgpu-worker", &directory().join("vgpu-worker"));
     });
+}
+
+/// Puts the libraries there: `cargo build --workspace` has put them beside the program under test.
+pub fn install(into: &Path) {
+    for soname in LIBRARIES {
+        let built = match soname[3..].split_once(".so.") {
+            Some((name, version)) => format!("libvgpu_{name}_{version}.so"),
+            None => soname.to_owned(),
+        };
+        copy(&built, &into.join(soname));
+    }
+}
+
+/// Several test processes may each do so at a time: a file is there whole, or not.
+fn copy(built: &str, to: &Path) {
+    let built = Path::new(VGPU).parent().expect("a directory").join(built);
+    let temporary = to.with_added_extension(std::process::id().to_string());
+    fs::copy(&built, &temporary)
+        .unwrap_or_else(|e| panic!("{}, of `cargo build --workspace`: {e}", built.display()));
+    fs::rename(temporary, to).expect("renaming");
 }
 
 /// Where that is.

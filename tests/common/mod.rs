@@ -50,6 +50,10 @@ pub mod strace;
 pub mod view;
 pub mod wait;
 
+/// What `crates/client/tests/common/programs.rs` asks for.
+#[allow(unused_imports, reason = "by one test")]
+pub use client::{SONAMES, install};
+
 /// One `#[test]` for each combination of cgroup layout and runtime; the body gets both.
 ///
 /// ```ignore

@@ -29,10 +29,17 @@ pub fn linkable() -> PathBuf {
     directory
 }
 
+/// Where they are: the hook's tests run them too.
+fn folder() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let places = [here.join("tests/programs"), here.join("crates/client/tests/programs")];
+    places.into_iter().find(|place| place.exists()).unwrap()
+}
+
 /// The program that cargo makes there, asked for in these words.
 pub fn made(arguments: &[&str], libraries: &Path) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs"));
+    cargo.current_dir(folder());
     cargo.args(arguments).args(["--locked", "--quiet", "--message-format", "json", "--target-dir"]);
     cargo.arg(kept("programs")).env("CUDNN_LIB_DIR", libraries);
     let output = cargo.output().unwrap();
