@@ -1,5 +1,5 @@
 //! The tests of cuDNN and cuBLAS that the crate `cudarc` has, as they are, through the facades and a real `vgpu-worker`. Two
-//! of them convolve so much that they take 5 GB of memory, half of it the worker's, and half a minute.
+//! of them convolve so much that they take 3 GB of memory, two thirds of it the worker's, and half a minute.
 
 #[path = "common/mod.rs"]
 mod common;
