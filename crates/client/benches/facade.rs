@@ -169,6 +169,10 @@ unsafe impl Sync for Facade {}
 impl Facade {
     /// Of the libraries there.
     fn load(libraries: &Path) -> Self {
+        // Cargo's LD_LIBRARY_PATH may lead to one that an earlier build has left.
+        // SAFETY: it does nothing when it is loaded, and stays.
+        let client = unsafe { Library::new(libraries.join("libvgpu_client.so")) }.unwrap();
+        std::mem::forget(client);
         let cudnn = Cudnn::load(&libraries.join("libcudnn.so.9"));
         // SAFETY: as of the other library.
         let runtime =
