@@ -192,7 +192,7 @@ pub struct Locked<'a> {
 }
 
 impl Locked<'_> {
-    /// Writes the leases, whole, ends the workers that are of none of them, and lets the lock go. On an error the old
+    /// Writes the leases, whole, kills the workers that are of none of them, and lets the lock go. On an error the old
     /// state stands.
     pub fn save(self) -> Result<()> {
         let dir = self.dir;

@@ -173,12 +173,37 @@ impl Channel {
             .map_or(Ok(()), |mut socket| io::Write::write_all(&mut socket, ready.as_flattened()))
     }
 
+    /// What to poll(2) for the peer's end. A client ends also where its program executes another one: its socket ends
+    /// then, if no child has it.
+    fn ends(&self) -> Vec<PollFd<'_>> {
+        let socket = self.socket.iter().map(|socket| PollFd::new(socket, PollFlags::RDHUP));
+        [PollFd::new(&self.peer, PollFlags::IN | PollFlags::RDHUP)].into_iter().chain(socket).collect()
+    }
+
+    /// Waits for the peer's end, or for [`Channel::close`], and wakes the thread that serves this.
+    pub fn tell_of_the_end(&self) {
+        while matches!(poll(&mut self.ends(), None), Ok(0) | Err(Errno::INTR)) {}
+        ring::rouse(self.ring());
+    }
+
+    /// Tells the peer, and who waits for its end, that this side does not go on.
+    pub fn close(&self) {
+        // One that is closed already is.
+        let _ = self.socket.as_ref().map(|socket| socket.shutdown(std::net::Shutdown::Both));
+    }
+
+    /// Gives all of the shared memory back that is not needed any more: another process may have the file yet, and does
+    /// not pay for it.
+    pub fn discard(&self) {
+        let end = self.memory.file().metadata().map_or(0, |file| file.len());
+        let _ = self.memory.discard(&(0..end));
+    }
+
     /// Is the peer still there?
     #[must_use]
     pub fn there(&self) -> bool {
-        let mut fds = [PollFd::new(&self.peer, PollFlags::IN | PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(poll(&mut fds, Some(&now)), Ok(0) | Err(_))
+        matches!(poll(&mut self.ends(), Some(&now)), Ok(0) | Err(_))
     }
 
     /// The addresses of device memory.
@@ -236,8 +261,6 @@ pub enum Hello {
     Client(OwnedFd),
     /// One who asks how the worker and its clients are ([`crate::status`]).
     Status,
-    /// One who wants the worker to end, since its lease has ended. A container can only end its own.
-    End,
 }
 
 /// What a peer says when it has connected.
@@ -264,7 +287,6 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
             Ok(Hello::Client(memory))
         }
         None if received.bytes == 8 && hello == status::HELLO => Ok(Hello::Status),
-        None if received.bytes == 8 && hello == status::END => Ok(Hello::End),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none")),
     }
 }

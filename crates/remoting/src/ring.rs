@@ -231,6 +231,14 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Wakes the reader, whether or not there is a record; one that is about to sleep may miss it, and sleeps for a [`NAP`].
+#[cfg(not(loom))]
+pub fn rouse(words: Region<'_>) {
+    let sleeps = &words[READER_SLEEPS];
+    sleeps.store(0, Ordering::Relaxed);
+    futex_wake(sleeps);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

@@ -17,7 +17,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::process::{Signal, getpid, kill_process};
 
 use crate::channel::{Channel, Hello, hello, serve};
 use crate::counters::Totals;
@@ -45,6 +44,9 @@ const BREATH: Duration = Duration::from_millis(100);
 
 /// How much stack a client's thread has: the environment is not asked.
 const STACK: usize = 2 << 20;
+
+/// The same of a thread that only waits.
+const SMALL_STACK: usize = 64 << 10;
 
 /// How long one who asks may take to take the answer.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -161,13 +163,13 @@ pub fn run(arguments: &Arguments) -> io::Result<()> {
             confine::detach(&arguments.fds())?;
             let mut watch = Watch::new(process, cgroup)?;
             confine::confine(Some(user.unwrap_or(confine::NOBODY)))?;
-            serve_all(&server, &listener, &mut watch)
+            serve_all(&server, listener, &mut watch)
         }
         Socket::Path(path) => {
             let mut watch = Watch::new(process, cgroup)?;
             let listener = UnixListener::bind(path)?;
             confine::confine(*user)?;
-            let served = serve_all(&server, &listener, &mut watch);
+            let served = serve_all(&server, listener, &mut watch);
             std::fs::remove_file(path)?;
             served
         }
@@ -183,24 +185,27 @@ fn told() -> io::Result<UnixStream> {
     Ok(told)
 }
 
-fn serve_all(server: &Arc<Server>, listener: &UnixListener, watch: &mut Watch) -> io::Result<()> {
+/// This thread waits for the end alone, and so for nothing that a client could hold up: not even for a socket to be
+/// closed, in which descriptors may lie that take their time.
+fn serve_all(server: &Arc<Server>, listener: UnixListener, watch: &mut Watch) -> io::Result<()> {
     let told = told()?;
-    listener.set_nonblocking(true)?;
     server.say_panics();
+    let lets_in = Arc::clone(server);
+    std::thread::Builder::new().name("door".into()).stack_size(STACK).spawn(move || {
+        loop {
+            lets_in.let_in(&listener);
+        }
+    })?;
     while !watch.is_over() {
-        let mut fds = vec![PollFd::new(&told, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&told, PollFlags::IN)];
         fds.extend(watch.fds());
         match poll(&mut fds, watch.timeout()) {
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        let [told, connects] = [0, 1].map(|i| !fds[i].revents().is_empty());
-        if told {
+        if !fds[0].revents().is_empty() {
             break;
-        }
-        if connects {
-            server.let_in(listener);
         }
     }
     Ok(())
@@ -233,6 +238,15 @@ struct Clients {
     ended: Totals,
 }
 
+/// Ends the connection of a client, and with that the thread that waits for its end.
+struct Closed<'a>(&'a Channel);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// A client while it is served.
 struct Served<'a> {
     server: &'a Server,
@@ -253,13 +267,10 @@ impl Server {
 
     /// Lets a peer in who has connected. One that is gone again is none.
     fn let_in(self: &Arc<Self>, listener: &UnixListener) {
-        match listener.accept().and_then(|(socket, _)| self.start(socket)) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                self.say(&format!("nobody can be let in: {error}"));
-                // Who waits is there yet, and what is lacking may be there again soon.
-                std::thread::sleep(BREATH);
-            }
-            _ => {}
+        if let Err(error) = listener.accept().and_then(|(socket, _)| self.start(socket)) {
+            self.say(&format!("nobody can be let in: {error}"));
+            // Who waits is there yet, and what is lacking may be there again soon.
+            std::thread::sleep(BREATH);
         }
     }
 
@@ -280,7 +291,6 @@ impl Server {
             self.say("one connection too many is refused");
             return Ok(());
         }
-        socket.set_nonblocking(false)?;
         self.spawn(|server| server.meet(socket))
     }
 
@@ -301,7 +311,6 @@ impl Server {
         match hello(&socket) {
             Ok(Hello::Client(memory)) => self.serve(Channel::with(socket, memory, self.device.clone())?),
             Ok(Hello::Status) => self.answer(&socket),
-            Ok(Hello::End) => Ok(kill_process(getpid(), Signal::TERM)?),
             Err(gone) if gone.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(error),
         }
@@ -314,8 +323,15 @@ impl Server {
         let cpu = Cpu::new(Memory::new(channel.device(), &self.budget)?);
         let host = Host::new(channel, &self.host)?;
         let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging()).host(host);
-        serve(channel, &mut worker)
-            .map_err(|Malformed| io::Error::new(io::ErrorKind::InvalidData, "it does not keep to the rules"))
+        std::thread::scope(|scope| {
+            let end = std::thread::Builder::new().name("end".into()).stack_size(SMALL_STACK);
+            end.spawn_scoped(scope, || channel.tell_of_the_end())?;
+            // Also after a panic.
+            let _closed = Closed(channel);
+            serve(channel, &mut worker).map_err(|Malformed| {
+                io::Error::new(io::ErrorKind::InvalidData, "it does not keep to the rules")
+            })
+        })
     }
 
     fn admit(&self, channel: Channel) -> io::Result<Served<'_>> {
@@ -369,6 +385,7 @@ impl Drop for Served<'_> {
         let mut clients = self.server.clients();
         clients.live.retain(|channel| !Arc::ptr_eq(channel, &self.channel));
         clients.ended += Totals::read(self.channel.counters());
+        self.channel.discard();
     }
 }
 

@@ -8,9 +8,6 @@ use crate::counters::{Counts, Totals};
 /// What one says who asks, instead of what a client says. It is the same in each build.
 pub const HELLO: [u8; 8] = *b"vgpustat";
 
-/// What one says who wants it to end.
-pub const END: [u8; 8] = *b"vgpu-end";
-
 /// What there is to say. As text it is JSON, of a length that is bounded whatever clients do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use vgpu_remoting::counters::{NAMES, put_unserved};
 use vgpu_remoting::server::MAX_CLIENTS;
 use vgpu_remoting::session::Mode;
-use vgpu_remoting::status::{END, HELLO};
+use vgpu_remoting::status::HELLO;
 use vgpu_remoting::sync::Ordering;
 
 /// All that it says, once it has ended.
@@ -188,14 +188,24 @@ fn peers_that_are_silent_hold_nobody_up() {
     drop((silent, deaf));
 }
 
-/// Its lease has ended.
+/// Not a test: a client that takes most of the memory, and leaves it where it is.
 #[test]
-fn a_worker_that_is_told_to_end_does() {
-    let mut program = Program::start(1 << 20);
-    let mut stream = UnixStream::connect(&program.socket).unwrap();
-    stream.write_all(&END[..7]).unwrap();
-    drop(stream);
-    assert_eq!(status(&program.socket)["processes"]["ever"], 0, "what is cut is not understood");
-    UnixStream::connect(&program.socket).unwrap().write_all(&END).unwrap();
-    assert!(program.child.wait().unwrap().success());
+fn client_that_leaves_memory() {
+    let Some(socket) = std::env::var_os(SOCKET) else { return };
+    let channel = connect(socket.as_ref());
+    let session = session(Mode::Reuse, &channel);
+    // As often as it can be asked in a small part of the time after which a worker looks by itself.
+    assert!((0..1000).any(|_| session.allocate(3 << 18).is_ok()));
+    std::process::exit(0);
+}
+
+/// Programs that follow one another have all the memory each: the worker sees at once that one has ended.
+#[test]
+fn memory_of_a_program_that_has_ended_is_the_next_ones() {
+    let program = Program::start(1 << 20);
+    for _ in 0..10 {
+        let mut client = Command::new(std::env::current_exe().unwrap());
+        client.args(["--exact", "client_that_leaves_memory", "--nocapture"]).env(SOCKET, &program.socket);
+        assert!(client.status().unwrap().success());
+    }
 }

@@ -73,9 +73,13 @@ impl Program {
         assert!(kill.status().unwrap().success());
     }
 
-    /// How many threads it has.
+    /// How many threads it has that serve, and one.
     pub fn threads(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().count()
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().flatten();
+        let serves = |thread: &std::fs::DirEntry| {
+            std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == "client\n")
+        };
+        1 + threads.filter(serves).count()
     }
 }
 
