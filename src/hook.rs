@@ -167,9 +167,18 @@ fn bring_in<'a>(
     let plan = host.plan(lease, &servable, &rollback.pool.policy)?;
     let Servable { bundle, rules, found, worker, .. } = servable;
     let closed: Vec<DeviceNumber> = plan.others.iter().map(|node| node.number).collect();
-    if let (Some(memory), Some(program)) = (lease.remote(), worker) {
-        let cgroup = cgroups.outermost();
-        rollback.worker = Some(Worker::start(rollback.state_dir, lease, memory, cgroup, &program)?);
+    match (lease.remote(), worker) {
+        (None, None) => {}
+        (Some(memory), Some(program)) => {
+            let cgroup = cgroups.outermost();
+            rollback.worker = Some(Worker::start(rollback.state_dir, lease, memory, cgroup, &program)?);
+        }
+        // The hook is called a second time, and the lease is of the first.
+        _ => {
+            let message =
+                "the type's isolation was changed in pool.toml while the container starts; start it again";
+            return Err(Error::new(Exit::Request, message));
+        }
     }
     let socket = rollback.worker.as_ref().map(Worker::socket).transpose()?;
     let open = live::open(plan, &host.driver, host.majors, found.files, socket)?;

@@ -166,8 +166,8 @@ impl Request {
                 }
                 Some(t) if t.isolation.is_remote() && self.count != Count::ONE => {
                     return refuse(format!(
-                        "the container asks for {} vGPUs of type {name}, whose GPU a worker has (isolation = \"remote\"): \
-                         a container has one of those",
+                        "the container asks for {} vGPUs of type {name}, which workers serve (isolation = \"remote\"): a container \
+                         has one of those",
                         self.count.get()
                     ));
                 }
@@ -343,7 +343,7 @@ mod tests {
             (want("9", None, None, None), "asks for 9 vGPUs; at most 8"),
             // By its name alone: whoever wants so much memory wants a GPU.
             (want("1", None, Some("41GiB"), None), "mig (20GiB), far (80GiB, by its name alone)"),
-            (want("2", Some("far"), None, None), "asks for 2 vGPUs of type far, whose GPU a worker has"),
+            (want("2", Some("far"), None, None), "asks for 2 vGPUs of type far, which workers serve"),
         ] {
             let error = error.unwrap_err();
             assert_eq!(error.exit, Exit::Request);

@@ -200,7 +200,19 @@ fn a_worker_is_detached_and_has_no_rights() {
             let of_it = |line: &&str| line.split(':').nth(1) == Some(hierarchy);
             read("cgroup").lines().find(of_it).map(|line| line.rsplit(':').next().unwrap().to_owned())
         };
-        assert_eq!(of(if cgroups == Cgroups::V2 { "" } else { "memory" }).unwrap(), "/vgpu");
+        let cgroup = of(if cgroups == Cgroups::V2 { "" } else { "memory" }).unwrap();
+        assert!(cgroup.starts_with("/vgpu/"), "{cgroup}");
+        // Its type's memory for the device, as much for memory of programs that it shares, and some for itself.
+        let (root, file) = match cgroups {
+            Cgroups::V2 => ("/sys/fs/cgroup", "memory.max"),
+            _ => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        };
+        let cgroup = host.view().path(Path::new(root)).join(&cgroup[1..]);
+        if let Ok(limit) = fs::read_to_string(cgroup.join(file)) {
+            assert_eq!(limit.trim(), (2 * (64 << 20) + (256 << 20)).to_string());
+        } else {
+            assert_eq!(cgroups, Cgroups::V2, "a host of v2 without the controller");
+        }
         assert_eq!(read("environ"), "");
         let fds = fs::read_dir(format!("/proc/{pid}/fd"))
             .unwrap()
@@ -216,7 +228,9 @@ fn a_worker_is_detached_and_has_no_rights() {
                 || **fd == of_host
         };
         assert_eq!(fds.iter().filter(|fd| !known(fd)).collect::<Vec<_>>(), [""; 0], "{fds:?}");
+        assert_eq!(read("comm"), "vgpu-worker\n");
         container.delete_force().ok();
+        assert!(!cgroup.exists());
     }
 }
 
@@ -270,7 +284,7 @@ fn an_image_that_could_not_load_the_client() {
 fn a_remote_type_is_asked_for_by_name_and_once() {
     let host = host(Cgroups::V2);
     let said = assert_refused(&far(&host, Runtime::Crun).annotation("vgpu.count", "2").build(), 65);
-    assert!(said.contains("asks for 2 vGPUs of type far, whose GPU a worker has"), "{said}");
+    assert!(said.contains("asks for 2 vGPUs of type far, which workers serve"), "{said}");
     let any = host.container(Runtime::Crun).annotation("vgpu.count", "2").recorded().build();
     any.up().ok();
     assert_eq!(sees::leased(&any, &any.probe(&[])).len(), 2);
@@ -313,8 +327,8 @@ fn a_dead_worker_is_told_of_and_not_replaced() {
     process.kill();
     process.ended();
     let text = host.vgpu(&["status"]).ok().stdout;
-    assert!(text.contains("its worker does not answer: Connection refused"), "{text}");
-    assert!(status(&host)["error"].as_str().unwrap().contains("Connection refused"));
+    assert!(text.contains("its worker has died, and is not replaced; stop the container"), "{text}");
+    assert!(status(&host)["error"].as_str().unwrap().contains("has died"));
     assert!(client::workers(container.id()).is_empty());
     container.down().ok();
     assert_eq!(sockets(&host), [""; 0]);

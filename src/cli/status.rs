@@ -96,8 +96,19 @@ impl WorkerStatus {
         let state_dir = view.state_dir.as_ref().filter(|_| lease.remote().is_some())?;
         Some(match worker::status(state_dir, lease) {
             Ok(status) => Self::Says(status),
-            Err(e) => Self::IsSilent { error: e.to_string() },
+            Err(e) => Self::IsSilent { error: why(&e) },
         })
+    }
+}
+
+/// Nobody listens where the worker did.
+fn why(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "its worker has died, and is not replaced; stop the container".to_owned()
+        }
+        io::ErrorKind::WouldBlock => "its worker has more connections than it takes".to_owned(),
+        _ => format!("its worker does not answer: {e}"),
     }
 }
 
@@ -106,14 +117,17 @@ impl fmt::Display for WorkerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let worker::Status { backend, memory, processes, counters, unserved } = match self {
             Self::Says(status) => status,
-            Self::IsSilent { error } => return write!(f, "its worker does not answer: {error}"),
+            Self::IsSilent { error } => return f.write_str(error),
         };
         let (used, limit) = (show_memory(memory.used), show_memory(memory.limit));
         let worker::Counters { calls, records, wakeups, predicted, known, new, bytes } = counters;
-        write!(f, "worker {}: {used} of {limit} used, {} processes; ", quoted(backend), processes.live)?;
+        let s = if processes.live == 1 { "" } else { "es" };
+        write!(f, "worker {}: {used} of {limit} used, {} process{s}; ", quoted(backend), processes.live)?;
         write!(f, "{calls} calls, {records} records, {wakeups} wake-ups, {} copied; ", show_memory(*bytes))?;
         write!(f, "{predicted} predicted, {known} known, {new} new")?;
-        let functions: Vec<_> = unserved.functions.keys().map(|name| quoted(name)).collect();
+        let functions = unserved.functions.iter().map(|(name, count)| format!("{} {count}", quoted(name)));
+        let others = (unserved.others > 0).then(|| format!("others {}", unserved.others));
+        let functions: Vec<String> = functions.chain(others).collect();
         if !functions.is_empty() {
             write!(f, "; not supported: {}", functions.join(", "))?;
         }
@@ -121,7 +135,7 @@ impl fmt::Display for WorkerStatus {
     }
 }
 
-/// Prints the pool as it is now, without waiting for anybody.
+/// Prints the pool as it is now, without waiting for anybody but a worker that is slow to answer, for a second.
 pub fn run(pool_file: &Path, json: bool) -> Result<()> {
     let view = View::open(pool_file)?;
     let alive = view.leases.iter().map(liveness::is_alive).collect::<Result<Vec<_>>>()?;

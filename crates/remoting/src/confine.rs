@@ -14,8 +14,8 @@ use rustix::process::{
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
-    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities, set_name,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
 use crate::sys;
@@ -33,6 +33,8 @@ const DESCRIPTORS: u64 = 2048;
 /// Of the system.
 pub fn detach(keep: &[RawFd]) -> io::Result<()> {
     sys::close_all_but(keep)?;
+    // It was started by a descriptor's number.
+    set_name(c"vgpu-worker")?;
     match setsid() {
         // It leads a group already, as the only process of it.
         Ok(_) | Err(Errno::PERM) => {}

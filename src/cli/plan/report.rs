@@ -219,16 +219,18 @@ pub(super) fn print_json(report: &impl Serialize, out: &mut impl Write) -> io::R
 impl Report {
     /// Prints a line and tables.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let files = match self.capabilities[..] {
-            [] => "libraries of the client, in place of NVIDIA's".to_owned(),
-            _ => format!("files of driver {} for {}", self.driver, self.capabilities.join(",")),
+        let remote = self.vgpus.iter().any(|vgpu| vgpu.isolation.is_remote());
+        let files = match remote {
+            true => "libraries of the client, in place of NVIDIA's".to_owned(),
+            false => format!("files of driver {} for {}", self.driver, self.capabilities.join(",")),
         };
+        let sockets = if remote { "its worker's socket" } else { "sockets of its daemons" };
         let closed = "closed to it, and not in its /proc/driver/nvidia: other GPUs and MIG devices";
         self.warnings.iter().try_for_each(|line| writeln!(out, "warning: {line}"))?;
         section(out, &self.request.to_string(), self.vgpus.iter().map(VgpuReport::row))?;
         section(out, "device nodes", self.nodes.iter().map(NodeReport::row))?;
         section(out, &files, self.files.iter().map(FileReport::row))?;
-        section(out, "sockets of its daemons", self.sockets.iter().map(SocketReport::row))?;
+        section(out, sockets, self.sockets.iter().map(SocketReport::row))?;
         section(out, closed, self.closed.iter().map(NodeReport::row))?;
         section(out, "optional, missing", self.missing.iter().map(|line| [without_not_there(line)]))?;
         section(out, "out of its user's reach", self.out_of_reach.iter().map(|line| [line.clone()]))?;
@@ -254,7 +256,7 @@ impl VgpuReport {
         };
         let (memory, on, uuid, pci) =
             (Bytes(*memory).to_string(), "on".to_owned(), uuid.to_string(), pci.to_string());
-        let device = device.clone().unwrap_or_else(|| "by a worker".to_owned());
+        let device = device.clone().unwrap_or_else(|| "by a worker, on the CPU".to_owned());
         [id.on_its_gpu(), memory, part, on, uuid, name.clone(), pci, device, mig]
     }
 }
