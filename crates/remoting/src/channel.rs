@@ -33,7 +33,7 @@ use crate::ring::{self, Gone, Reader, Writer};
 use crate::staging;
 use crate::status;
 use crate::sync::{Region, Spin};
-use crate::sys::{self, Reserved, Shared};
+use crate::sys::{self, Mapped, Reserved, Shared};
 use crate::wire::{Head, Malformed, Words};
 use crate::worker::{Device, Worker};
 
@@ -64,16 +64,24 @@ const HOST_END: u64 = HOST + (1 << 36);
 /// The connection of a client process to its worker, seen from either side.
 #[derive(Debug)]
 pub struct Channel {
-    memory: Shared,
+    memory: Memory,
     /// Readable once the peer has died: of the worker the socket, of the client a pidfd, since a child that the
-    /// client forked may hold its socket.
-    peer: OwnedFd,
+    /// client forked may hold its socket. None where there never was a peer.
+    peer: Option<OwnedFd>,
     /// Keeps the worker's end open, for the client to see it end.
     socket: Option<UnixStream>,
     /// The addresses of device memory, which are the same on both sides.
     device: Range<u64>,
     /// Keeps the client from having anything there.
     _reserved: Option<Reserved>,
+}
+
+/// What a channel is in.
+#[derive(Debug)]
+enum Memory {
+    Shared(Shared),
+    /// Without a peer.
+    Alone(Mapped),
 }
 
 /// Connects to where a worker listens, for [`Channel::connect`].
@@ -120,9 +128,17 @@ impl Channel {
     ///
     /// # Errors
     /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
-    /// worker refuses, `TimedOut` where it does not answer.
+    /// worker refuses, `TimedOut` where it does not answer; `FileTooLarge` where the process may not write files of the
+    /// size of what is shared.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
-        let memory = Shared::new(Self::WORDS, HOST_END.min(largest_file()))?;
+        // Making a larger one would kill the process.
+        let (most, least) = (largest_file(), (Self::WORDS * size_of::<u64>()) as u64);
+        if most < least {
+            let lacking =
+                format!("files may have {most} bytes (RLIMIT_FSIZE), and it shares memory of {least}");
+            return Err(io::Error::new(ErrorKind::FileTooLarge, lacking));
+        }
+        let memory = Shared::new(Self::WORDS, HOST_END.min(most))?;
         let hello = api::FINGERPRINT.to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -135,7 +151,18 @@ impl Channel {
         io::Read::read_exact(&mut &socket, &mut ready)?;
         let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
         let reserved = if start == end { None } else { Some(Reserved::new(start..end)?) };
-        Ok(Self { memory, peer: socket.into(), socket: None, device: start..end, _reserved: reserved })
+        let (memory, peer) = (Memory::Shared(memory), Some(socket.into()));
+        Ok(Self { memory, peer, socket: None, device: start..end, _reserved: reserved })
+    }
+
+    /// As to a worker that has died, and had no device memory. It takes neither file nor socket, which there may be no
+    /// more of.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn nobodys() -> io::Result<Self> {
+        let memory = Memory::Alone(Mapped::alone(Self::WORDS)?);
+        Ok(Self { memory, peer: None, socket: None, device: 0..0, _reserved: None })
     }
 
     /// The worker's side, with these addresses of device memory for the client.
@@ -157,8 +184,8 @@ impl Channel {
     /// Of the system, and those of [`sys::peer`]; `InvalidData` where what the client has handed over is not what was
     /// agreed upon.
     pub fn with(socket: UnixStream, memory: OwnedFd, device: Range<u64>) -> io::Result<Self> {
-        let memory = Shared::open(memory, Self::WORDS)?;
-        let peer = sys::peer(&socket)?;
+        let memory = Memory::Shared(Shared::open(memory, Self::WORDS)?);
+        let peer = Some(sys::peer(&socket)?);
         Ok(Self { memory, peer, socket: Some(socket), device, _reserved: None })
     }
 
@@ -176,7 +203,8 @@ impl Channel {
     /// Is the peer still there?
     #[must_use]
     pub fn there(&self) -> bool {
-        let mut fds = [PollFd::new(&self.peer, PollFlags::IN | PollFlags::RDHUP)];
+        let Some(peer) = &self.peer else { return false };
+        let mut fds = [PollFd::new(peer, PollFlags::IN | PollFlags::RDHUP)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&now)), Ok(0) | Err(_))
     }
@@ -190,16 +218,20 @@ impl Channel {
     /// All that both sides have mapped: the ring, the answers, the counters, the contents, the staging memory.
     #[must_use]
     pub fn shared(&self) -> Region<'_> {
-        self.memory.region()
+        match &self.memory {
+            Memory::Shared(memory) => memory.region(),
+            Memory::Alone(memory) => memory.region(),
+        }
     }
 
     /// The memory that this is of; and where in its file there is room for host-allocated memory, see [`crate::host`].
     ///
     /// # Errors
-    /// As fstat(2).
+    /// As fstat(2); `NotConnected` without a peer.
     pub fn host(&self) -> io::Result<(&Shared, Range<u64>)> {
-        let end = self.memory.file().metadata()?.len().min(largest_file());
-        Ok((&self.memory, HOST..end.max(HOST)))
+        let Memory::Shared(memory) = &self.memory else { return Err(ErrorKind::NotConnected.into()) };
+        let end = memory.file().metadata()?.len().min(largest_file());
+        Ok((memory, HOST..end.max(HOST)))
     }
 
     fn ring(&self) -> Region<'_> {
