@@ -149,6 +149,12 @@ fn streams_and_events_are_the_runtimes_too_and_no_childs() {
     assert!(err.contains("cuModuleLoadData is not served") && err.lines().count() == 1, "{err}");
 }
 
+/// 2 is no room.
+#[test]
+fn there_are_so_many_events_and_one_too_many_harms_nobody() {
+    assert_says("streams", "events", &["0 2 2 0 0 0 0 0 0"]);
+}
+
 /// 600 is not ready.
 #[test]
 fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {

@@ -135,6 +135,7 @@ int cudaFree(void *at);
 int cublasCreate_v2(handle *made);
 int cublasSscal_v2(handle blas, int count, const float *factor, void *x, int step);
 int cudaDeviceSynchronize(void);
+int cudaEventCreate(handle *made);
 int cudaStreamCreate(handle *made);
 int cudaStreamDestroy(handle stream);
 int cudaStreamSynchronize(handle stream);

@@ -66,6 +66,29 @@ static void streams(void) {
     puts("");
 }
 
+/* As many events as there can be, each with a moment, and then some. */
+static void events(void) {
+    enum { MOST = 65536 };
+    static handle all[MOST];
+    handle context, other;
+    float took = -1;
+    int wrong = 0;
+    cuInit(0);
+    cuCtxCreate_v2(&context, 0, 0);
+    for (int i = 0; i < MOST; i++)
+        wrong += cuEventCreate(&all[i], 0) || cuEventRecord(all[i], NULL);
+    SAY(wrong);
+    SAY(cuEventCreate(&other, 0));
+    SAY(cudaEventCreate(&other));
+    SAY(cuEventElapsedTime(&took, all[0], all[MOST - 1]));
+    SAY(cuEventDestroy_v2(all[0]));
+    SAY(cuEventCreate(&other, 0));
+    SAY(cuEventRecord(other, NULL));
+    SAY(cuEventElapsedTime(&took, other, all[1]));
+    SAY(cuCtxDestroy_v2(context));
+    puts("");
+}
+
 static sem_t released;
 static int order[4], count;
 
@@ -227,6 +250,7 @@ static void entries(void) {
 int main(int count, char **arguments) {
     static const struct part parts[] = {
         {"streams", streams},
+        {"events", events},
         {"functions", functions},
         {"released", released_meanwhile},
         {"wrong", wrong},
