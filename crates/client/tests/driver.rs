@@ -162,6 +162,12 @@ fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {
     assert_says("streams", "functions", &lines);
 }
 
+/// 800 is not permitted.
+#[test]
+fn what_a_function_calls_does_not_wait_for_it() {
+    assert_says("streams", "nested", &["0 0 1 800 800 0 800"]);
+}
+
 #[test]
 fn what_ends_waits_for_a_function_and_the_function_for_nothing() {
     assert_says("streams", "released", &["0 0 201"]);

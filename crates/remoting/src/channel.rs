@@ -337,6 +337,21 @@ pub struct Sent {
     pub wakes: u64,
 }
 
+/// Why a call has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The worker is not there.
+    Gone,
+    /// It is made in a function that was deferred, which what is sent now waits for.
+    Deferred,
+}
+
+impl From<Gone> for Unanswered {
+    fn from(Gone: Gone) -> Self {
+        Self::Gone
+    }
+}
+
 impl<'a> Client<'a> {
     /// There is to be one of a channel.
     #[must_use]
@@ -368,9 +383,9 @@ impl<'a> Client<'a> {
     /// Sends a call and waits for its answer.
     ///
     /// # Errors
-    /// As [`Client::send`]; within a second of the worker's death. In a function that was deferred, which others wait for.
-    pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Gone> {
-        self.call_if(|| true, function, arguments).unwrap_or(Err(Gone))
+    /// As [`Client::send`], within a second of the worker's death; in a function that was deferred.
+    pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Unanswered> {
+        self.call_if(|| true, function, arguments).unwrap_or(Err(Unanswered::Gone))
     }
 
     /// As [`Client::send`], if what is sent is still right when the lock is held; else none.
@@ -390,34 +405,37 @@ impl<'a> Client<'a> {
         right: impl FnOnce() -> bool,
         function: u16,
         arguments: &Words,
-    ) -> Option<Result<Words, Gone>> {
-        let (mut sending, place) = self.lock_with_place();
+    ) -> Option<Result<Words, Unanswered>> {
+        let (mut sending, place) = match self.lock_with_place() {
+            Ok((sending, place)) if !sending.deferred.runs_here() => (sending, place),
+            Ok((mut sending, place)) => {
+                self.give(&mut sending, place);
+                return Some(Err(Unanswered::Deferred));
+            }
+            Err(unanswered) => return Some(Err(unanswered)),
+        };
         if !right() {
             self.give(&mut sending, place);
             return None;
-        }
-        if sending.deferred.runs_here() {
-            self.give(&mut sending, place);
-            return Some(Err(Gone));
         }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
         self.flush(&mut sending);
         drop(sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut self.lock(), place);
-        Some(answer)
+        Some(answer.map_err(Unanswered::from))
     }
 
     /// Sends a call, waits for its answer, and does `then` before anybody sends anything more.
     ///
     /// # Errors
     /// As [`Client::call`].
-    pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Gone> {
-        let (mut sending, place) = self.lock_with_place();
+    pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Unanswered> {
+        let (mut sending, place) = self.lock_with_place()?;
         while sending.deferred.holds() {
             if sending.deferred.runs_here() {
                 self.give(&mut sending, place);
-                return Err(Gone);
+                return Err(Unanswered::Deferred);
             }
             sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
         }
@@ -425,18 +443,22 @@ impl<'a> Client<'a> {
         self.flush(&mut sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut sending, place);
-        answer.map(|_| then())
+        answer?;
+        then();
+        Ok(())
     }
 
     /// Has a function run once all that was sent before is done, and what is sent from now on only after it. It may send,
     /// but not wait. The flag tells that nobody runs such: then [`Client::run`] is to be called, on a thread of its own.
-    #[must_use]
-    pub fn defer(&self, function: Function) -> bool {
+    ///
+    /// # Errors
+    /// In such a function, where as many wait as there is room for: it would wait for itself.
+    pub fn defer(&self, function: Function) -> Result<bool, Unanswered> {
         // Its place is taken now, since later all may be taken by those who wait for it.
-        let (mut sending, place) = self.lock_with_place();
+        let (mut sending, place) = self.lock_with_place()?;
         let first = !sending.deferred.holds();
         sending.deferred.ask(function, place);
-        first
+        Ok(first)
     }
 
     /// Runs functions, and sends what waits for them, until there are no more. They are told the answer to a record of
@@ -500,11 +522,13 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn lock_with_place(&self) -> (MutexGuard<'_, Sending<'a>>, u8) {
+    /// A deferred function waits for no place, since it may be one that others wait for it with.
+    fn lock_with_place(&self) -> Result<(MutexGuard<'_, Sending<'a>>, u8), Unanswered> {
         let mut sending = self.lock();
         loop {
             match sending.free.take(self.channel.answers()) {
-                Some(place) => return (sending, place),
+                Some(place) => return Ok((sending, place)),
+                None if sending.deferred.runs_here() => return Err(Unanswered::Deferred),
                 None => sending = self.freed.wait(sending).unwrap_or_else(PoisonError::into_inner),
             }
         }

@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use conformance::{Answer, Call};
 use tempfile::TempDir;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
-use vgpu_remoting::channel::{Channel, Client, serve};
+use vgpu_remoting::channel::{Channel, Client, Unanswered, serve};
 use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
@@ -173,11 +173,12 @@ fn functions_have_their_turns_before_all_that_is_sent_after_them() {
     tensor(&client, 1, 1);
     assert_eq!(client.moment(), 0);
     let again = done.clone();
-    assert!(client.defer(Box::new(move |answer| {
+    let first = client.defer(Box::new(move |answer| {
         released.recv().unwrap();
         done.send(answer.map(|words| words[0])).unwrap();
-    })));
-    assert!(!client.defer(Box::new(move |answer| again.send(answer.map(|_| 2)).unwrap())));
+    }));
+    let second = client.defer(Box::new(move |answer| again.send(answer.map(|_| 2)).unwrap()));
+    assert_eq!((first, second), (Ok(true), Ok(false)));
     tensor(&client, 2, 2);
     let free = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -198,7 +199,7 @@ fn functions_have_their_turns_before_all_that_is_sent_after_them() {
     });
     assert_eq!(order.iter().collect::<Vec<_>>(), [Ok(0), Ok(2)]);
     assert_eq!((client.progress(2), client.reach(2)), (Progress::Sent, false));
-    assert!(client.defer(Box::new(|_| ())), "nobody runs them any more");
+    assert_eq!(client.defer(Box::new(|_| ())), Ok(true), "nobody runs them any more");
 }
 
 #[test]
@@ -209,7 +210,7 @@ fn a_function_whose_worker_is_killed_is_told_so() {
     tensor(&client, 1, 1);
     client.send(HANG, &[1, 0, 1, 0, 0, 1, 0].into_iter().collect()).unwrap();
     let (told, is_told) = mpsc::channel();
-    assert!(client.defer(Box::new(move |answer| told.send(answer).unwrap())));
+    assert_eq!(client.defer(Box::new(move |answer| told.send(answer).unwrap())), Ok(true));
     std::thread::scope(|scope| {
         scope.spawn(|| client.run(SYNCHRONISE));
         worker.child.kill().unwrap();
@@ -229,10 +230,10 @@ fn a_call_whose_worker_is_killed_fails_and_so_do_all_after_it() {
         // More than there are places for answers.
         let waiting: Vec<_> = (0..80).map(|_| scope.spawn(|| client.call(HANG, &hang))).collect();
         worker.child.kill().unwrap();
-        waiting.into_iter().for_each(|call| assert_eq!(call.join().unwrap(), Err(Gone)));
+        waiting.into_iter().for_each(|call| assert_eq!(call.join().unwrap(), Err(Unanswered::Gone)));
     });
     assert!(!worker.child.wait().unwrap().success(), "it was killed, it did not end");
-    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Unanswered::Gone));
     assert_eq!(client.send(SYNCHRONISE, &Words::new()), Err(Gone));
 }
 
@@ -243,7 +244,7 @@ fn sends_to_a_worker_that_is_killed_fail_when_the_ring_is_full() {
     let client = Client::new(&channel);
     worker.child.kill().unwrap();
     while client.send(SYNCHRONISE, &Words::new()).is_ok() {}
-    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Unanswered::Gone));
 }
 
 #[test]

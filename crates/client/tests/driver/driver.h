@@ -137,6 +137,7 @@ int cublasSscal_v2(handle blas, int count, const float *factor, void *x, int ste
 int cudaDeviceSynchronize(void);
 int cudaEventCreate(handle *made);
 int cudaStreamCreate(handle *made);
+int cudaLaunchHostFunc(handle stream, void (*function)(void *), void *data);
 int cudaStreamDestroy(handle stream);
 int cudaStreamSynchronize(handle stream);
 

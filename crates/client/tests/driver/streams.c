@@ -165,6 +165,34 @@ static void functions(void) {
     puts("");
 }
 
+static void nothing(void *of) {
+    (void)of;
+}
+
+/* Launches until there is no more room, and calls what would wait. */
+static void launches(void *statuses) {
+    int launched = 0, *status = statuses;
+    void *at;
+    while (cudaLaunchHostFunc(NULL, nothing, NULL) == 0)
+        launched++;
+    *status++ = launched > 32;
+    *status++ = cudaLaunchHostFunc(NULL, nothing, NULL);
+    *status++ = cudaMalloc(&at, 8);
+    *status++ = cudaStreamCreate(&at);
+    *status++ = cudaDeviceSynchronize();
+}
+
+/* What a function of the program's calls does not wait for itself. */
+static void nested(void) {
+    int statuses[5] = {0};
+    alarm(60);
+    SAY(cudaLaunchHostFunc(NULL, launches, statuses));
+    SAY(cudaDeviceSynchronize());
+    for (int i = 0; i < 5; i++)
+        SAY(statuses[i]);
+    puts("");
+}
+
 static void looks(void *left) {
     unsigned flags;
     int active = 1;
@@ -252,6 +280,7 @@ int main(int count, char **arguments) {
         {"streams", streams},
         {"events", events},
         {"functions", functions},
+        {"nested", nested},
         {"released", released_meanwhile},
         {"wrong", wrong},
         {"entries", entries},
