@@ -165,7 +165,7 @@ fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {
 /// 800 is not permitted.
 #[test]
 fn what_a_function_calls_does_not_wait_for_it() {
-    assert_says("streams", "nested", &["0 0 1 800 800 0 800"]);
+    assert_says("streams", "nested", &["0 0 0 1 800 800 0 800 0"]);
 }
 
 #[test]

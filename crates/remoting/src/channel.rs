@@ -372,7 +372,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends a call that nobody waits for.
+    /// Sends a call that nobody waits for. While as many wait for a function of the program's as there is room for, it
+    /// waits too, if it is not made in such a function.
     ///
     /// # Errors
     /// `Gone`, then and ever after, where the worker is not there.
@@ -396,6 +397,9 @@ impl<'a> Client<'a> {
         arguments: &Words,
     ) -> Option<Result<(), Gone>> {
         let mut sending = self.lock();
+        while sending.deferred.is_full() && !sending.deferred.runs_here() {
+            sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
+        }
         right().then(|| self.put(&mut sending, Head { function, place: None }, arguments))
     }
 

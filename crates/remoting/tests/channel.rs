@@ -10,7 +10,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use conformance::{Answer, Call};
 use tempfile::TempDir;
@@ -21,7 +22,7 @@ use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Status, Version};
-use vgpu_remoting::deferred::Progress;
+use vgpu_remoting::deferred::{self, Progress};
 use vgpu_remoting::ring::Gone;
 use vgpu_remoting::wire::Words;
 use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
@@ -200,6 +201,39 @@ fn functions_have_their_turns_before_all_that_is_sent_after_them() {
     assert_eq!(order.iter().collect::<Vec<_>>(), [Ok(0), Ok(2)]);
     assert_eq!((client.progress(2), client.reach(2)), (Progress::Sent, false));
     assert_eq!(client.defer(Box::new(|_| ())), Ok(true), "nobody runs them any more");
+}
+
+/// But for what it sends itself.
+#[test]
+fn what_is_sent_while_a_function_has_its_turn_waits_once_there_is_no_room() {
+    let worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    let one_more = |client: &Client<'_>| client.send(SYNCHRONISE, &Words::new()).unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let ended = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&ended);
+    let first = client.defer(Box::new(move |_| {
+        begun.send(()).unwrap();
+        released.recv().unwrap();
+        // Whoever does not wait has long sent.
+        (0..10_000).for_each(|_| thread::yield_now());
+        ends.store(true, Ordering::SeqCst);
+    }));
+    assert_eq!(first, Ok(true));
+    thread::scope(|scope| {
+        scope.spawn(|| client.run(SYNCHRONISE));
+        has_begun.recv().unwrap();
+        (0..deferred::ROOM).for_each(|_| one_more(&client));
+        assert!(!ended.load(Ordering::SeqCst));
+        scope.spawn(|| {
+            one_more(&client);
+            assert!(ended.load(Ordering::SeqCst), "there was room");
+        });
+        release.send(()).unwrap();
+    });
+    assert_eq!(client.sent().records, deferred::ROOM as u64 + 2);
 }
 
 #[test]

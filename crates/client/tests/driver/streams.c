@@ -169,7 +169,9 @@ static void nothing(void *of) {
     (void)of;
 }
 
-/* Launches until there is no more room, and calls what would wait. */
+static handle recorded;
+
+/* Launches until there is no more room, calls what would wait, and sends more than others may. */
 static void launches(void *statuses) {
     int launched = 0, *status = statuses;
     void *at;
@@ -180,15 +182,18 @@ static void launches(void *statuses) {
     *status++ = cudaMalloc(&at, 8);
     *status++ = cudaStreamCreate(&at);
     *status++ = cudaDeviceSynchronize();
+    for (int i = 0; i < 10000; i++)
+        *status |= cuEventRecord(recorded, NULL);
 }
 
 /* What a function of the program's calls does not wait for itself. */
 static void nested(void) {
-    int statuses[5] = {0};
+    int statuses[6] = {0};
     alarm(60);
+    SAY(cudaEventCreate(&recorded));
     SAY(cudaLaunchHostFunc(NULL, launches, statuses));
     SAY(cudaDeviceSynchronize());
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         SAY(statuses[i]);
     puts("");
 }
