@@ -253,13 +253,15 @@ impl Server {
 
     /// Lets a peer in who has connected. One that is gone again is none.
     fn let_in(self: &Arc<Self>, listener: &UnixListener) {
-        match listener.accept().and_then(|(socket, _)| self.start(socket)) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                self.say(&format!("nobody can be let in: {error}"));
-                // Who waits is there yet, and what is lacking may be there again soon.
-                std::thread::sleep(BREATH);
-            }
-            _ => {}
+        let accepted = match listener.accept() {
+            // What a thread lacks that cannot be made is the same error, but is none of these.
+            Err(gone) if gone.kind() == io::ErrorKind::WouldBlock => return,
+            accepted => accepted,
+        };
+        if let Err(error) = accepted.and_then(|(socket, _)| self.start(socket)) {
+            self.say(&format!("nobody can be let in: {error}"));
+            // Who waits is there yet, and what is lacking may be there again soon.
+            std::thread::sleep(BREATH);
         }
     }
 
