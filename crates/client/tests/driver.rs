@@ -92,6 +92,11 @@ fn the_primary_context_is_the_runtimes_and_comes_back_by_the_same_handle() {
 }
 
 #[test]
+fn the_runtimes_device_is_chosen_whatever_is_current() {
+    assert_says("contexts", "selected", &["101 0 1 4 1 101 0 1 709 0 0 1"]);
+}
+
+#[test]
 fn threads_have_contexts_side_by_side_and_nothing_is_left() {
     assert_says("contexts", "threads", &["0 0 0 0 0 0 0 0 1"]);
 }

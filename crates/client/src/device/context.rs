@@ -114,16 +114,36 @@ pub fn enter(session: &Session<'_>) -> Result<(), Error> {
         Some(top) if get(top).is_ok() => Ok(()),
         Some(other) if other != primary_handle() => Err(Error::CONTEXT_IS_DESTROYED),
         top => {
-            let mut primary = primary();
-            primary.retained += u64::from(!primary.by_runtime);
-            primary.by_runtime = true;
-            activate(&primary);
+            start(session)?;
             if top.is_none() {
                 make_current(Some(primary_handle()));
             }
             Ok(())
         }
     }
+}
+
+/// Has the primary one be active for the runtime, and makes it current nowhere.
+///
+/// # Errors
+/// `NO_DEVICE` without one.
+pub fn start(session: &Session<'_>) -> Result<(), Error> {
+    super::initialise(session)?;
+    let mut primary = primary();
+    primary.retained += u64::from(!primary.by_runtime);
+    primary.by_runtime = true;
+    activate(&primary);
+    Ok(())
+}
+
+/// Has the primary one be active for the runtime, and current, whatever was.
+///
+/// # Errors
+/// As [`start`].
+pub fn select(session: &Session<'_>) -> Result<(), Error> {
+    start(session)?;
+    make_current(Some(primary_handle()));
+    Ok(())
 }
 
 /// Makes a new one current, on top of those that the thread has.

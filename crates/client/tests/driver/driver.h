@@ -132,6 +132,8 @@ int cuModuleLoadData(handle *module, const void *image);
 int cudaGetDeviceCount(int *count);
 int cudaMalloc(void **made, size_t bytes);
 int cudaFree(void *at);
+int cudaSetDevice(int device);
+int cudaInitDevice(int device, unsigned device_flags, unsigned flags);
 int cublasCreate_v2(handle *made);
 int cublasSscal_v2(handle blas, int count, const float *factor, void *x, int step);
 int cudaDeviceSynchronize(void);
