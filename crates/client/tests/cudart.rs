@@ -91,7 +91,10 @@ fn planes_are_copied_and_filled_and_nothing_beside_them() {
 fn volumes_are_copied_and_filled_and_nothing_beside_them() {
     assert_says(
         "volumes",
-        &["0 512 1 0 0 0 0 -+lmn++qrs-+vwx++ABC-+++++++++", "12 1 801 0 21 1 400 1 1 1 2 0 1 1 0"],
+        &[
+            "0 512 1 0 0 0 0 -+lmn++qrs-+vwx++ABC-+++++++++",
+            "12 1 801 0 21 1 400 1 1 1 1 1 0 -+lmn++qrs-+vwx++ABC-+++++++++ 2 0 1 1 0",
+        ],
     );
 }
 

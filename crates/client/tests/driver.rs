@@ -115,7 +115,7 @@ fn memory_is_copied_and_filled_and_wrong_addresses_are_said_at_once() {
 
 #[test]
 fn planes_follow_each_other() {
-    assert_says("memory", "volumes", &["0 0 0 kl..qr.. 400 1 801 0 1"]);
+    assert_says("memory", "volumes", &["0 0 0 kl..qr.. 400 1 0 kl..qr.. 1 1 0 kl...... 1 801 0 1"]);
 }
 
 #[test]
