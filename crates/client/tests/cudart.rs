@@ -44,7 +44,7 @@ fn properties_are_the_attributes_and_no_larger_than_a_program_has_room_for() {
     assert_says(
         "properties",
         &[
-            "0 vgpu 16777216 49152 32 1024 2147483647 5 0 512 1 0 512 1 2048 65536 0 2 49152 32 0 1 0 1 0 5 0 1 1 101",
+            "0 vgpu 16777216 49152 32 1024 2147483647 5 0 512 1 0 512 1 2048 65536 0 32 49152 32 0 1 0 1 0 5 0 1 1 101",
         ],
     );
 }

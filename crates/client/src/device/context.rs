@@ -156,13 +156,14 @@ pub fn create(flags: u32) -> Result<u64, Error> {
     Ok(context)
 }
 
-/// The flags, of which one is how to wait, and the others are whether memory is mapped and how much of it is local.
+/// The flags, of which one is how to wait, and the others are whether memory is mapped, how much of it is local, and whether
+/// copies and fills are waited for, which comes to nothing where order is total.
 ///
 /// # Errors
 /// `INVALID_VALUE` for others, or more than one way to wait.
 pub fn checked(flags: u32) -> Result<u32, Error> {
     const WAITING: u32 = 7;
-    const OTHERS: u32 = 8 | 16;
+    const OTHERS: u32 = 8 | 16 | 128;
     if flags & !(WAITING | OTHERS) != 0 || (flags & WAITING).count_ones() > 1 {
         return Err(Error::INVALID_VALUE);
     }

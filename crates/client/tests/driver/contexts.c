@@ -132,7 +132,7 @@ static void contexts(void) {
     SAY(cuCtxCreate_v2(&a, 3, 0));
     SAY(cuCtxCreate_v2(&a, 64, 0));
     SAY(cuCtxCreate_v2(NULL, 0, 0));
-    SAY(cuCtxCreate_v2(&a, 4 | 8, 0));
+    SAY(cuCtxCreate_v2(&a, 4 | 8 | 128, 0));
     SAY(cuCtxGetDevice(&device));
     SAY(device);
     SAY(cuCtxGetFlags(&flags));
