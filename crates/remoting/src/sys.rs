@@ -291,7 +291,7 @@ impl Drop for Numbers {
 ///
 /// # Errors
 /// EBADF where there is none, and for the three standard ones.
-pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(Errno::BADF.into());
     }

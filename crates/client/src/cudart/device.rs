@@ -61,7 +61,9 @@ functions! {
     };
     // The one that is there is chosen, whatever comes first in the list, or is wanted of it.
     ask [cudaSetValidDevices] (devices: In<c_int>, count: c_int) = |session| {
-        (0..usize::try_from(count).map_err(|_| Error::INVALID_VALUE)?).try_for_each(|i| device(session, devices.at(i)?))
+        let count = usize::try_from(count).map_err(|_| Error::INVALID_VALUE)?;
+        // SAFETY: there are as many as the program says.
+        (0..count).try_for_each(|i| device(session, unsafe { devices.at(i) }?))
     };
     ask [cudaChooseDevice] (to: Out<c_int>, wanted: In<c_void>) = |session| {
         device(session, 0)?;
