@@ -314,7 +314,7 @@ impl Server {
         let channel = &served.channel;
         channel.welcome()?;
         let cpu = Cpu::new(Memory::new(channel.device(), &self.budget)?);
-        let host = Host::new(channel, &self.host)?;
+        let host = Host::new(channel.host()?, &self.host);
         let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging()).host(host);
         serve(channel, &mut worker)
             .map_err(|Malformed| io::Error::new(io::ErrorKind::InvalidData, "it does not keep to the rules"))

@@ -79,7 +79,7 @@ impl Served {
             let channel = Channel::accept(theirs, start..start + bytes).unwrap();
             let cpu = Cpu::new(Memory::new(channel.device(), &Budget::new(bytes)).unwrap());
             let worker = Worker::new(channel.contents(), Gated { cpu, gate: worker_gate });
-            let host = Host::new(&channel, &host).unwrap();
+            let host = Host::new(channel.host().unwrap(), &host);
             serve(&channel, &mut worker.staging(channel.staging()).host(host))
         });
         let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
