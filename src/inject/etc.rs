@@ -9,10 +9,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, fstat, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
-use rustix::process::{Pid, getpid, test_kill_process};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
 use super::detached::move_onto;
 use super::place::{self, Holder, Id, Place, by_cause, id, lost, meddled, mount_id};
@@ -204,10 +205,19 @@ fn remove_left(dir: &OwnedFd, before: &[u8]) {
     for _ in 0..MOST_NAMES {
         let Some(Ok(entry)) = entries.next() else { return };
         let pid = entry.file_name().to_bytes().strip_prefix(before).and_then(pid);
-        let is_left = |pid: Pid| pid == getpid() || test_kill_process(pid) == Err(Errno::SRCH);
+        let is_left = |pid: Pid| pid == getpid() || has_ended(pid);
         if pid.is_some_and(is_left) {
             let _ = unlinkat(dir, entry.file_name(), AtFlags::empty());
         }
+    }
+}
+
+/// Also where nobody has waited for it yet: its pidfd can be read then (pidfd_open(2)).
+fn has_ended(pid: Pid) -> bool {
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(process) => matches!(poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&NOW)), Ok(1)),
+        Err(e) => e == Errno::SRCH,
     }
 }
 
