@@ -25,9 +25,11 @@ impl Attribute {
     /// It is NULL where it goes, or there is room for it.
     unsafe fn give(self, to: Out<c_void>) -> Result {
         // SAFETY: as the caller says.
-        match self {
-            Wide(value) => unsafe { to.of() }.give(value),
-            Narrow(value) => unsafe { to.of() }.give(value),
+        unsafe {
+            match self {
+                Wide(value) => to.of().give(value),
+                Narrow(value) => to.of().give(value),
+            }
         }
     }
 }

@@ -42,10 +42,13 @@ pub fn create(pool: Out<u64>, properties: In<Properties>) -> Result {
 /// # Errors
 /// `INVALID_VALUE` where there is no such pool or attribute, or no place for it.
 pub fn attribute(pool: u64, attribute: c_int, value: Out<c_void>) -> Result {
+    let known = pool::attribute(pool, attribute)?;
     // SAFETY: it is NULL, or has room for the attribute, which is as wide in C.
-    match pool::attribute(pool, attribute)? {
-        Value::Int(number) => unsafe { value.of() }.give(number),
-        Value::Wide(number) => unsafe { value.of() }.give(number),
+    unsafe {
+        match known {
+            Value::Int(number) => value.of().give(number),
+            Value::Wide(number) => value.of().give(number),
+        }
     }
 }
 
