@@ -16,11 +16,13 @@ use vgpu_remoting::cudnn::pooling::{self, Pooling};
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{Status, Version};
 use vgpu_remoting::descriptor::{Content, Kind};
+use vgpu_remoting::host::Host;
 use vgpu_remoting::memory::{Budget, Memory};
 use vgpu_remoting::ring::{self, Reader};
 use vgpu_remoting::sync::Region;
+use vgpu_remoting::sys;
 use vgpu_remoting::wire::{Head, Malformed, Words};
-use vgpu_remoting::worker::Worker;
+use vgpu_remoting::worker::{COPY_TO_HOST, Worker};
 use vgpu_remoting::{cublas, cudnn, reply};
 
 const V: Version = Version::V9;
@@ -31,6 +33,9 @@ const ALL: usize = ring::words(ROOM) + reply::WORDS + CONTENTS + STAGING;
 /// So little that what is computed on it takes no seconds.
 const MEMORY: u64 = 8 << 10;
 const BASE: u64 = 0x2000_0000_0000;
+/// Of host-allocated memory, and how much room there is for it: two of what is allocated at least, and three.
+const HOST: u64 = 2 << 16;
+const HOST_ROOM: u64 = 3 << 16;
 
 /// All that is shared.
 struct Shared {
@@ -92,7 +97,7 @@ impl Input<'_> {
         match (self.byte() % 4, u16::from(self.byte())) {
             (0 | 1, number) => number % (cudnn::table::Function::ALL.len() as u16 + 1),
             (2, number) => cublas::table::FIRST + number % (cublas::table::Function::ALL.len() as u16 + 1),
-            (_, number) => u16::MAX - number % 16,
+            (_, number) => u16::MAX - number % (u16::MAX - COPY_TO_HOST + 2),
         }
     }
 }
@@ -196,7 +201,11 @@ fn serve(
 fuzz_target!(|bytes: &[u8]| {
     let (shared, budget) = (Shared::new(), Budget::new(MEMORY));
     let memory = Memory::new(BASE..BASE + 2 * MEMORY, &budget).expect("memory");
-    let mut worker = Worker::new(shared.contents(), Cpu::new(memory)).staging(shared.staging());
+    // From the file's beginning on, so that its places are small numbers.
+    let file = sys::Shared::new(1, HOST_ROOM).expect("memory");
+    let host_budget = Budget::new(HOST);
+    let host = Host::new((&file, 0..HOST_ROOM), &host_budget);
+    let mut worker = Worker::new(shared.contents(), Cpu::new(memory)).staging(shared.staging()).host(host);
     let mut reader = Reader::new(shared.ring());
     let (contents, writer) = Contents::new(shared.contents());
     let mut client = Client { shared: &shared, contents, writer, written: 0 };
@@ -212,8 +221,10 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     let _ = serve(&mut reader, &mut worker, shared.answers());
-    let (free, total) = budget.info();
-    assert!(free <= total, "{free} of {total} bytes are free");
+    for (free, total) in [budget.info(), host_budget.info()] {
+        assert!(free <= total, "{free} of {total} bytes are free");
+    }
     drop(worker);
-    assert_eq!(budget.info(), (MEMORY, MEMORY), "what it had is not given back");
+    let all = [(MEMORY, MEMORY), (HOST, HOST)];
+    assert_eq!([budget.info(), host_budget.info()], all, "what it had is not given back");
 });

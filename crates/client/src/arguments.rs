@@ -170,11 +170,11 @@ pub trait Outcome {
     /// What C has it written to.
     type C;
 
-    /// Writes it.
+    /// Writes it, of an array as much as the program asked for.
     ///
     /// # Safety
     /// The pointer is not NULL, and as [`Argument::take`].
-    unsafe fn write(self, to: *mut Self::C);
+    unsafe fn write(self, to: *mut Self::C, call: &Call);
 }
 
 macro_rules! outcome {
@@ -183,7 +183,7 @@ macro_rules! outcome {
             type C = $type;
 
             #[inline]
-            unsafe fn write(self, to: *mut $type) {
+            unsafe fn write(self, to: *mut $type, _: &Call) {
                 // SAFETY: as the caller says.
                 unsafe { to.write_unaligned(self) }
             }
@@ -196,7 +196,7 @@ impl Outcome for Ints {
     type C = c_int;
 
     #[inline]
-    unsafe fn write(self, to: *mut c_int) {
+    unsafe fn write(self, to: *mut c_int, _: &Call) {
         for (i, value) in self.into_iter().enumerate() {
             // SAFETY: as the caller says; a rule gives no more than the program asked for.
             unsafe { to.add(i).write_unaligned(value) }
@@ -219,12 +219,13 @@ pub struct Performance {
 impl Outcome for Performances {
     type C = Performance;
 
-    unsafe fn write(self, to: *mut Performance) {
-        for (i, one) in self.into_iter().enumerate() {
+    unsafe fn write(self, to: *mut Performance, call: &Call) {
+        // What a worker answers is not to be more than there is room for.
+        for (i, one) in self.into_iter().take(call.count.max(0) as usize).enumerate() {
             let algorithms::Performance { algorithm, status, time, memory, determinism, math_type } = one;
             let (memory, reserved) = (memory as usize, [0; 3]);
             let one = Performance { algorithm, status, time, memory, determinism, math_type, reserved };
-            // SAFETY: as the caller says; a backend gives no more than the program asked for.
+            // SAFETY: as the caller says; these are no more than the program asked for.
             unsafe { to.add(i).write_unaligned(one) }
         }
     }
@@ -237,4 +238,39 @@ impl Outcome for Performances {
 #[inline]
 pub fn all_there(pointers: &[bool]) -> Result {
     if pointers.iter().all(|there| *there) { Ok(()) } else { Err(Status::BadParam) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Performance = Performance {
+        algorithm: 0,
+        status: 0,
+        time: 0.0,
+        memory: 0,
+        determinism: 0,
+        math_type: 0,
+        reserved: [0; 3],
+    };
+
+    #[test]
+    fn no_more_performances_are_written_than_were_asked_for() {
+        let one = algorithms::Performance {
+            algorithm: 1,
+            status: 0,
+            time: -1.0,
+            memory: 0,
+            determinism: 1,
+            math_type: 0,
+        };
+        for asked in [-1, 0, 2, 9] {
+            let call = Call { count: asked, ..Call::new(Version::V9) };
+            let mut written: [Performance; algorithms::MOST] = std::array::from_fn(|_| NOTHING);
+            // SAFETY: there is room for all that there are.
+            unsafe { Performances::from([one; algorithms::MOST]).write(written.as_mut_ptr(), &call) };
+            let count = written.iter().filter(|one| one.algorithm == 1).count();
+            assert_eq!(count as i32, asked.clamp(0, algorithms::MOST as i32));
+        }
+    }
 }

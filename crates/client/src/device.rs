@@ -36,6 +36,8 @@ impl Error {
     pub const NOT_READY: Self = Self(600);
     pub const CONTEXT_IS_DESTROYED: Self = Self(709);
     pub const LAUNCH_FAILED: Self = Self(719);
+    /// In a function that the program has run in a stream.
+    pub const NOT_PERMITTED: Self = Self(800);
     pub const NOT_SUPPORTED: Self = Self(801);
     pub const UNKNOWN: Self = Self(999);
 }
@@ -49,6 +51,7 @@ impl From<Status> for Error {
             // Also where the worker is gone, since then nothing works any more.
             Status::ExecutionFailed => Self::LAUNCH_FAILED,
             Status::NotSupported => Self::NOT_SUPPORTED,
+            Status::NotPermitted => Self::NOT_PERMITTED,
             Status::InternalError => Self::UNKNOWN,
         }
     }

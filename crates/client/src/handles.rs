@@ -30,6 +30,17 @@ impl<T: Copy> Handles<T> {
         handle
     }
 
+    /// One more; none where there are as many as there may be.
+    pub fn create_within(&self, most: usize, set: T) -> Option<u64> {
+        self.with(|all| {
+            (all.len() < most).then(|| {
+                let handle = fresh();
+                all.insert(handle, set);
+                handle
+            })
+        })
+    }
+
     /// One by a handle that [`fresh`] gave, or that there was before.
     pub fn insert(&self, handle: u64, set: T) {
         self.with(|all| all.insert(handle, set));

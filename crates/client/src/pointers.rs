@@ -55,7 +55,10 @@ impl<T> Out<T> {
 
 impl Out<c_void> {
     /// As what another argument says that it is.
-    pub fn of<T>(self) -> Out<T> {
+    ///
+    /// # Safety
+    /// It is NULL, or has room for one of this type.
+    pub unsafe fn of<T>(self) -> Out<T> {
         Out(self.0.cast())
     }
 }
@@ -101,25 +104,32 @@ impl<T: Copy> In<T> {
     /// # Errors
     /// `INVALID_VALUE` where it is NULL.
     pub fn get(self) -> Result<T, Error> {
-        self.at(0)
+        // SAFETY: it is NULL, or one is there.
+        unsafe { self.at(0) }
     }
 
-    /// Reads one of an array, which is to have so many.
+    /// Reads one of an array.
     ///
     /// # Errors
     /// As [`In::get`].
-    pub fn at(self, index: usize) -> Result<T, Error> {
+    ///
+    /// # Safety
+    /// It is NULL, or the array has more than `index`.
+    pub unsafe fn at(self, index: usize) -> Result<T, Error> {
         if !self.is_there() {
             return Err(Error::INVALID_VALUE);
         }
-        // SAFETY: it is not NULL, so the program's own, of as many as the C call says.
+        // SAFETY: it is not NULL, so the program's own, and of so many, as the caller says.
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 }
 
 impl In<c_void> {
     /// As what another argument says that it is.
-    pub fn of<T>(self) -> In<T> {
+    ///
+    /// # Safety
+    /// It is NULL, or one of this type is there.
+    pub unsafe fn of<T>(self) -> In<T> {
         In(self.0.cast())
     }
 }

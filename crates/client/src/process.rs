@@ -2,8 +2,6 @@
 
 use std::cell::RefCell;
 use std::env;
-use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,15 +87,8 @@ fn channel() -> Channel {
     let socket = env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into());
     reach(Path::new(&socket)).and_then(Channel::connect).unwrap_or_else(|error| {
         log(&format!("no worker at {socket:?}: {error}; nothing can be computed"));
-        nobodys().expect("memory for contents")
+        Channel::nobodys().expect("memory for contents")
     })
-}
-
-/// As to a worker that has died, and had no device memory.
-fn nobodys() -> io::Result<Channel> {
-    let (ours, theirs) = UnixStream::pair()?;
-    (&theirs).write_all(&[0; 16])?;
-    Channel::connect(ours)
 }
 
 /// What a thread keeps, until it ends.

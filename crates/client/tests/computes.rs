@@ -104,7 +104,7 @@ fn served(source: &str, libraries: &[&str]) -> String {
         let addresses = BASE..BASE + (1 << 24);
         let channel = Channel::accept(listener.accept().unwrap().0, addresses.clone()).unwrap();
         let cpu = Cpu::new(Memory::new(addresses, &Budget::new(1 << 24)).unwrap());
-        let host = Host::new(&channel, &Budget::new(1 << 24)).unwrap();
+        let host = Host::new(channel.host().unwrap(), &Budget::new(1 << 24));
         let worker = Worker::new(channel.contents(), cpu).staging(channel.staging());
         serve(&channel, &mut worker.host(host)).unwrap();
     });

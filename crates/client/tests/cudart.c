@@ -443,6 +443,16 @@ static void volumes(void) {
     SAY(cudaMemset3D(on_device, 0, (struct extent){513, 1, 1}));
     SAY(cudaMemset3D(on_device, 0, (struct extent){5, 2, 4}));
     SAY(cudaMemset3D(back, 0, large));
+    /* Planes that are in one another, without end; and nothing of what is wrong is done. */
+    on_device.height = 0;
+    out.from.height = 0;
+    out.extent.depth = -1;
+    SAY(cudaMemset3D(on_device, 0, (struct extent){5, 2, (size_t)-1}));
+    SAY(cudaMemcpy3D(&out));
+    on_device.height = out.from.height = 2;
+    out.extent.depth = 3;
+    SAY(cudaMemcpy3D(&out));
+    printf("%s ", to);
     SAY(cudaMalloc3D(&nothing, (struct extent){5, (size_t)-1, 2}));
     SAY(cudaMalloc3D(&nothing, (struct extent){5, 0, 2}));
     SAY(nothing.address == NULL);

@@ -44,7 +44,7 @@ fn properties_are_the_attributes_and_no_larger_than_a_program_has_room_for() {
     assert_says(
         "properties",
         &[
-            "0 vgpu 16777216 49152 32 1024 2147483647 5 0 512 1 0 512 1 2048 65536 0 2 49152 32 0 1 0 1 0 5 0 1 1 101",
+            "0 vgpu 16777216 49152 32 1024 2147483647 5 0 512 1 0 512 1 2048 65536 0 32 49152 32 0 1 0 1 0 5 0 1 1 101",
         ],
     );
 }
@@ -91,7 +91,10 @@ fn planes_are_copied_and_filled_and_nothing_beside_them() {
 fn volumes_are_copied_and_filled_and_nothing_beside_them() {
     assert_says(
         "volumes",
-        &["0 512 1 0 0 0 0 -+lmn++qrs-+vwx++ABC-+++++++++", "12 1 801 0 21 1 400 1 1 1 2 0 1 1 0"],
+        &[
+            "0 512 1 0 0 0 0 -+lmn++qrs-+vwx++ABC-+++++++++",
+            "12 1 801 0 21 1 400 1 1 1 1 1 0 -+lmn++qrs-+vwx++ABC-+++++++++ 2 0 1 1 0",
+        ],
     );
 }
 

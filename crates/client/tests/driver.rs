@@ -68,7 +68,7 @@ fn contexts_are_stacked_in_each_thread_and_end_once() {
         "contexts",
         "contexts",
         &[
-            "0 1 201 201 201 101 1 1 1 0 0 0 0 12 0 3020 201 0",
+            "0 1 201 201 201 101 1 1 1 0 0 0 0 140 0 3020 201 0",
             "0 1024 0 0 2048 215 215 0 0 2 1 0 0",
             "0 1 1 1024 0 1 1 201 201 0 0 1 201 201 201 0",
             "0 1 0 0 0 1 1 709 201 201 0 1 201",
@@ -92,6 +92,11 @@ fn the_primary_context_is_the_runtimes_and_comes_back_by_the_same_handle() {
 }
 
 #[test]
+fn the_runtimes_device_is_chosen_whatever_is_current() {
+    assert_says("contexts", "selected", &["101 0 1 4 1 101 0 1 709 0 0 1"]);
+}
+
+#[test]
 fn threads_have_contexts_side_by_side_and_nothing_is_left() {
     assert_says("contexts", "threads", &["0 0 0 0 0 0 0 0 1"]);
 }
@@ -110,7 +115,7 @@ fn memory_is_copied_and_filled_and_wrong_addresses_are_said_at_once() {
 
 #[test]
 fn planes_follow_each_other() {
-    assert_says("memory", "volumes", &["0 0 0 kl..qr.. 400 1 801 0 1"]);
+    assert_says("memory", "volumes", &["0 0 0 kl..qr.. 400 1 0 kl..qr.. 1 1 0 kl...... 1 801 0 1"]);
 }
 
 #[test]
@@ -149,11 +154,23 @@ fn streams_and_events_are_the_runtimes_too_and_no_childs() {
     assert!(err.contains("cuModuleLoadData is not served") && err.lines().count() == 1, "{err}");
 }
 
+/// 2 is no room.
+#[test]
+fn there_are_so_many_events_and_one_too_many_harms_nobody() {
+    assert_says("streams", "events", &["0 2 2 0 0 0 0 0 0"]);
+}
+
 /// 600 is not ready.
 #[test]
 fn functions_have_their_turn_and_what_is_sent_meanwhile_comes_after_them() {
     let lines = ["1 400 0 0 0 0 0 1 0 0 0 600 600 0", "0 0 0 0 3 123 1 0 Z 0 0"];
     assert_says("streams", "functions", &lines);
+}
+
+/// 800 is not permitted.
+#[test]
+fn what_a_function_calls_does_not_wait_for_it() {
+    assert_says("streams", "nested", &["0 0 0 1 800 800 0 800 0"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{SONAMES, compiled, installed, said, symbols};
+use common::{SONAMES, Worker, compiled, installed, said, symbols};
 
 /// Runs the C program `descriptors.c` to do `what`.
 fn descriptors(what: &str, environment: impl FnOnce(&mut Command, &Path)) -> Output {
@@ -49,6 +49,22 @@ fn a_preloaded_library_answers_to_its_name_whatever_the_search_path() {
         program.env("LD_PRELOAD", format!("{v8}:{v9}"));
     };
     done(&descriptors("both", preloaded));
+}
+
+/// Making the file that client and worker share would kill it. Without one it is as without a worker.
+#[test]
+fn who_may_not_write_files_as_large_as_what_is_shared_has_descriptors_and_no_worker() {
+    let (worker, directory) = (Worker::start(1 << 20), installed());
+    for most in [4096, 0] {
+        let mut program = Command::new("sh");
+        program.arg("-c").arg(format!("ulimit -f {most}; exec \"$@\"")).arg("sh");
+        program.arg(compiled("descriptors.c", directory.path(), &[])).arg("each");
+        in_path(&mut program, directory.path());
+        let output = program.env("VGPU_WORKER", worker.socket()).output().unwrap();
+        done(&output);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(err.contains("RLIMIT_FSIZE"), "{err}");
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ use crate::ring::{self, Gone, Reader, Writer};
 use crate::staging;
 use crate::status;
 use crate::sync::{Region, Spin};
-use crate::sys::{self, Reserved, Shared};
+use crate::sys::{self, Mapped, Reserved, Shared};
 use crate::wire::{Head, Malformed, Words};
 use crate::worker::{Device, Worker};
 
@@ -64,16 +64,24 @@ const HOST_END: u64 = HOST + (1 << 36);
 /// The connection of a client process to its worker, seen from either side.
 #[derive(Debug)]
 pub struct Channel {
-    memory: Shared,
+    memory: Memory,
     /// Readable once the peer has died: of the worker the socket, of the client a pidfd, since a child that the
-    /// client forked may hold its socket.
-    peer: OwnedFd,
+    /// client forked may hold its socket. None where there never was a peer.
+    peer: Option<OwnedFd>,
     /// Keeps the worker's end open, for the client to see it end.
     socket: Option<UnixStream>,
     /// The addresses of device memory, which are the same on both sides.
     device: Range<u64>,
     /// Keeps the client from having anything there.
     _reserved: Option<Reserved>,
+}
+
+/// What a channel is in.
+#[derive(Debug)]
+enum Memory {
+    Shared(Shared),
+    /// Without a peer.
+    Alone(Mapped),
 }
 
 /// Connects to where a worker listens, for [`Channel::connect`].
@@ -120,9 +128,17 @@ impl Channel {
     ///
     /// # Errors
     /// Of the system, as where the client has something at the addresses of device memory; `UnexpectedEof` where the
-    /// worker refuses, `TimedOut` where it does not answer.
+    /// worker refuses, `TimedOut` where it does not answer; `FileTooLarge` where the process may not write files of the
+    /// size of what is shared.
     pub fn connect(socket: UnixStream) -> io::Result<Self> {
-        let memory = Shared::new(Self::WORDS, HOST_END.min(largest_file()))?;
+        // Making a larger one would kill the process.
+        let (most, least) = (largest_file(), (Self::WORDS * size_of::<u64>()) as u64);
+        if most < least {
+            let lacking =
+                format!("files may have {most} bytes (RLIMIT_FSIZE), and it shares memory of {least}");
+            return Err(io::Error::new(ErrorKind::FileTooLarge, lacking));
+        }
+        let memory = Shared::new(Self::WORDS, HOST_END.min(most))?;
         let hello = api::FINGERPRINT.to_le_bytes();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -135,7 +151,18 @@ impl Channel {
         io::Read::read_exact(&mut &socket, &mut ready)?;
         let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
         let reserved = if start == end { None } else { Some(Reserved::new(start..end)?) };
-        Ok(Self { memory, peer: socket.into(), socket: None, device: start..end, _reserved: reserved })
+        let (memory, peer) = (Memory::Shared(memory), Some(socket.into()));
+        Ok(Self { memory, peer, socket: None, device: start..end, _reserved: reserved })
+    }
+
+    /// As to a worker that has died, and had no device memory. It takes neither file nor socket, which there may be no
+    /// more of.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn nobodys() -> io::Result<Self> {
+        let memory = Memory::Alone(Mapped::alone(Self::WORDS)?);
+        Ok(Self { memory, peer: None, socket: None, device: 0..0, _reserved: None })
     }
 
     /// The worker's side, with these addresses of device memory for the client.
@@ -157,8 +184,8 @@ impl Channel {
     /// Of the system, and those of [`sys::peer`]; `InvalidData` where what the client has handed over is not what was
     /// agreed upon.
     pub fn with(socket: UnixStream, memory: OwnedFd, device: Range<u64>) -> io::Result<Self> {
-        let memory = Shared::open(memory, Self::WORDS)?;
-        let peer = sys::peer(&socket)?;
+        let memory = Memory::Shared(Shared::open(memory, Self::WORDS)?);
+        let peer = Some(sys::peer(&socket)?);
         Ok(Self { memory, peer, socket: Some(socket), device, _reserved: None })
     }
 
@@ -176,8 +203,8 @@ impl Channel {
     /// What to poll(2) for the peer's end. A client ends also where its program executes another one: its socket ends
     /// then, if no child has it.
     fn ends(&self) -> Vec<PollFd<'_>> {
-        let socket = self.socket.iter().map(|socket| PollFd::new(socket, PollFlags::RDHUP));
-        [PollFd::new(&self.peer, PollFlags::IN | PollFlags::RDHUP)].into_iter().chain(socket).collect()
+        let peer = self.peer.iter().map(|peer| PollFd::new(peer, PollFlags::IN | PollFlags::RDHUP));
+        peer.chain(self.socket.iter().map(|socket| PollFd::new(socket, PollFlags::RDHUP))).collect()
     }
 
     /// Waits for the peer's end, or for [`Channel::close`], and wakes the thread that serves this.
@@ -195,13 +222,17 @@ impl Channel {
     /// Gives all of the shared memory back that is not needed any more: another process may have the file yet, and does
     /// not pay for it.
     pub fn discard(&self) {
-        let end = self.memory.file().metadata().map_or(0, |file| file.len());
-        let _ = self.memory.discard(&(0..end));
+        if let Ok((memory, room)) = self.host() {
+            let _ = memory.discard(&(0..room.end));
+        }
     }
 
     /// Is the peer still there?
     #[must_use]
     pub fn there(&self) -> bool {
+        if self.peer.is_none() {
+            return false;
+        }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut self.ends(), Some(&now)), Ok(0) | Err(_))
     }
@@ -215,16 +246,20 @@ impl Channel {
     /// All that both sides have mapped: the ring, the answers, the counters, the contents, the staging memory.
     #[must_use]
     pub fn shared(&self) -> Region<'_> {
-        self.memory.region()
+        match &self.memory {
+            Memory::Shared(memory) => memory.region(),
+            Memory::Alone(memory) => memory.region(),
+        }
     }
 
     /// The memory that this is of; and where in its file there is room for host-allocated memory, see [`crate::host`].
     ///
     /// # Errors
-    /// As fstat(2).
+    /// As fstat(2); `NotConnected` without a peer.
     pub fn host(&self) -> io::Result<(&Shared, Range<u64>)> {
-        let end = self.memory.file().metadata()?.len().min(largest_file());
-        Ok((&self.memory, HOST..end.max(HOST)))
+        let Memory::Shared(memory) = &self.memory else { return Err(ErrorKind::NotConnected.into()) };
+        let end = memory.file().metadata()?.len().min(largest_file());
+        Ok((memory, HOST..end.max(HOST)))
     }
 
     fn ring(&self) -> Region<'_> {
@@ -327,6 +362,21 @@ pub struct Sent {
     pub wakes: u64,
 }
 
+/// Why a call has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The worker is not there.
+    Gone,
+    /// It is made in a function that was deferred, which what is sent now waits for.
+    Deferred,
+}
+
+impl From<Gone> for Unanswered {
+    fn from(Gone: Gone) -> Self {
+        Self::Gone
+    }
+}
+
 impl<'a> Client<'a> {
     /// There is to be one of a channel.
     #[must_use]
@@ -347,7 +397,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends a call that nobody waits for.
+    /// Sends a call that nobody waits for. While as many wait for a function of the program's as there is room for, it
+    /// waits too, if it is not made in such a function.
     ///
     /// # Errors
     /// `Gone`, then and ever after, where the worker is not there.
@@ -358,9 +409,9 @@ impl<'a> Client<'a> {
     /// Sends a call and waits for its answer.
     ///
     /// # Errors
-    /// As [`Client::send`]; within a second of the worker's death. In a function that was deferred, which others wait for.
-    pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Gone> {
-        self.call_if(|| true, function, arguments).unwrap_or(Err(Gone))
+    /// As [`Client::send`], within a second of the worker's death; in a function that was deferred.
+    pub fn call(&self, function: u16, arguments: &Words) -> Result<Words, Unanswered> {
+        self.call_if(|| true, function, arguments).unwrap_or(Err(Unanswered::Gone))
     }
 
     /// As [`Client::send`], if what is sent is still right when the lock is held; else none.
@@ -371,6 +422,9 @@ impl<'a> Client<'a> {
         arguments: &Words,
     ) -> Option<Result<(), Gone>> {
         let mut sending = self.lock();
+        while sending.deferred.is_full() && !sending.deferred.runs_here() {
+            sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
+        }
         right().then(|| self.put(&mut sending, Head { function, place: None }, arguments))
     }
 
@@ -380,34 +434,37 @@ impl<'a> Client<'a> {
         right: impl FnOnce() -> bool,
         function: u16,
         arguments: &Words,
-    ) -> Option<Result<Words, Gone>> {
-        let (mut sending, place) = self.lock_with_place();
+    ) -> Option<Result<Words, Unanswered>> {
+        let (mut sending, place) = match self.lock_with_place() {
+            Ok((sending, place)) if !sending.deferred.runs_here() => (sending, place),
+            Ok((mut sending, place)) => {
+                self.give(&mut sending, place);
+                return Some(Err(Unanswered::Deferred));
+            }
+            Err(unanswered) => return Some(Err(unanswered)),
+        };
         if !right() {
             self.give(&mut sending, place);
             return None;
-        }
-        if sending.deferred.runs_here() {
-            self.give(&mut sending, place);
-            return Some(Err(Gone));
         }
         let sent = self.put(&mut sending, Head { function, place: Some(place) }, arguments);
         self.flush(&mut sending);
         drop(sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut self.lock(), place);
-        Some(answer)
+        Some(answer.map_err(Unanswered::from))
     }
 
     /// Sends a call, waits for its answer, and does `then` before anybody sends anything more.
     ///
     /// # Errors
     /// As [`Client::call`].
-    pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Gone> {
-        let (mut sending, place) = self.lock_with_place();
+    pub fn quiesce(&self, function: u16, then: impl FnOnce()) -> Result<(), Unanswered> {
+        let (mut sending, place) = self.lock_with_place()?;
         while sending.deferred.holds() {
             if sending.deferred.runs_here() {
                 self.give(&mut sending, place);
-                return Err(Gone);
+                return Err(Unanswered::Deferred);
             }
             sending = self.turned.wait(sending).unwrap_or_else(PoisonError::into_inner);
         }
@@ -415,18 +472,22 @@ impl<'a> Client<'a> {
         self.flush(&mut sending);
         let answer = sent.and_then(|()| self.wait(place));
         self.give(&mut sending, place);
-        answer.map(|_| then())
+        answer?;
+        then();
+        Ok(())
     }
 
     /// Has a function run once all that was sent before is done, and what is sent from now on only after it. It may send,
     /// but not wait. The flag tells that nobody runs such: then [`Client::run`] is to be called, on a thread of its own.
-    #[must_use]
-    pub fn defer(&self, function: Function) -> bool {
+    ///
+    /// # Errors
+    /// In such a function, where as many wait as there is room for: it would wait for itself.
+    pub fn defer(&self, function: Function) -> Result<bool, Unanswered> {
         // Its place is taken now, since later all may be taken by those who wait for it.
-        let (mut sending, place) = self.lock_with_place();
+        let (mut sending, place) = self.lock_with_place()?;
         let first = !sending.deferred.holds();
         sending.deferred.ask(function, place);
-        first
+        Ok(first)
     }
 
     /// Runs functions, and sends what waits for them, until there are no more. They are told the answer to a record of
@@ -490,11 +551,13 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn lock_with_place(&self) -> (MutexGuard<'_, Sending<'a>>, u8) {
+    /// A deferred function waits for no place, since it may be one that others wait for it with.
+    fn lock_with_place(&self) -> Result<(MutexGuard<'_, Sending<'a>>, u8), Unanswered> {
         let mut sending = self.lock();
         loop {
             match sending.free.take(self.channel.answers()) {
-                Some(place) => return (sending, place),
+                Some(place) => return Ok((sending, place)),
+                None if sending.deferred.runs_here() => return Err(Unanswered::Deferred),
                 None => sending = self.freed.wait(sending).unwrap_or_else(PoisonError::into_inner),
             }
         }

@@ -60,6 +60,16 @@ fn spare_nobody() {
     }
 }
 
+/// The kernel counts the threads of all processes of a user together, and those of others are not to keep clients out. How
+/// many this one has is bounded by it.
+fn free_threads() -> io::Result<()> {
+    let bound = getrlimit(Resource::Nproc);
+    let unlimited = Rlimit { current: None, maximum: None };
+    // Who may not raise it has all that is within it.
+    let within = |_| setrlimit(Resource::Nproc, Rlimit { current: bound.maximum, ..bound });
+    Ok(setrlimit(Resource::Nproc, unlimited).or_else(within)?)
+}
+
 /// Gives up what privileges there are: no program has any more than it, its memory is nobody else's to look at, and as
 /// root it becomes `user`, with no groups.
 ///
@@ -71,6 +81,7 @@ pub fn confine(user: Option<u32>) -> io::Result<()> {
     if descriptors.current.is_some_and(|current| current < enough) {
         setrlimit(Resource::Nofile, Rlimit { current: Some(enough), ..descriptors })?;
     }
+    free_threads()?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     if let Some(user) = user.filter(|_| geteuid().is_root()) {
         let (group, user) = (Gid::from_raw(user), Uid::from_raw(user));

@@ -23,7 +23,7 @@ pub const fn code(status: Status) -> i32 {
         Status::NotInitialized => 1,
         Status::AllocFailed => 3,
         Status::BadParam | Status::InvalidValue => 7,
-        Status::ExecutionFailed => 13,
+        Status::ExecutionFailed | Status::NotPermitted => 13,
         Status::InternalError => 14,
         Status::NotSupported => 15,
     }

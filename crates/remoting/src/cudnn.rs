@@ -56,6 +56,8 @@ pub enum Status {
     ExecutionFailed,
     /// The arguments are right, and it cannot be done.
     NotSupported,
+    /// It cannot be done there: in a function that has its turn among records, it would wait for that.
+    NotPermitted,
 }
 
 impl Status {
@@ -73,8 +75,9 @@ impl Status {
             (Self::InternalError, Version::V9) => 4000,
             (Self::InvalidValue, Version::V8) => 5,
             (Self::InvalidValue, Version::V9) => 2001,
-            (Self::ExecutionFailed, Version::V8) => 8,
-            (Self::ExecutionFailed, Version::V9) => 5000,
+            // cuDNN has no other for that.
+            (Self::ExecutionFailed | Self::NotPermitted, Version::V8) => 8,
+            (Self::ExecutionFailed | Self::NotPermitted, Version::V9) => 5000,
             (Self::NotSupported, Version::V8) => 9,
             (Self::NotSupported, Version::V9) => 3000,
         }
@@ -83,7 +86,7 @@ impl Status {
 
 impl Status {
     /// All of them, in the order of their numbers on the wire; 0 is success.
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::NotInitialized,
         Self::AllocFailed,
         Self::BadParam,
@@ -91,6 +94,7 @@ impl Status {
         Self::InvalidValue,
         Self::ExecutionFailed,
         Self::NotSupported,
+        Self::NotPermitted,
     ];
 
     /// The number of a result on the wire, where no version is.

@@ -1,5 +1,5 @@
 //! Functions of the program's that have their turn among its records (`cuLaunchHostFunc`), and the records that are sent
-//! after them, which wait here meanwhile. So whoever sends need not wait. Touches nothing.
+//! after them, which wait here meanwhile. So whoever sends need not wait, as long as there is room. Touches nothing.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,6 +7,9 @@ use std::thread::{self, ThreadId};
 
 use crate::ring::Gone;
 use crate::wire::Words;
+
+/// How many wait before others that nobody waits for are to: a megabyte or two.
+pub const ROOM: usize = 4096;
 
 /// A function, which is told the answer that a record in its place had.
 pub type Function = Box<dyn FnOnce(Result<Words, Gone>) + Send>;
@@ -56,6 +59,12 @@ impl Deferred {
     #[must_use]
     pub fn holds(&self) -> bool {
         self.asked > self.done
+    }
+
+    /// Is there no room for more, which is to wait until there is?
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= ROOM
     }
 
     /// Has a function wait for its turn.

@@ -184,13 +184,12 @@ impl Session<'_> {
     }
 
     pub(crate) fn send_core(&self, number: u16, arguments: &[u64]) -> Result {
-        let sent = self.client().send(number, &arguments.iter().copied().collect());
-        sent.map_err(|_| Status::ExecutionFailed)
+        Ok(self.client().send(number, &arguments.iter().copied().collect())?)
     }
 
     pub(crate) fn core(&self, number: u16, arguments: &[u64]) -> Result<Words> {
         let arguments = arguments.iter().copied().collect();
-        let words = self.client().call(number, &arguments).map_err(|_| Status::ExecutionFailed)?;
+        let words = self.client().call(number, &arguments)?;
         Status::from_wire(words.first().copied().unwrap_or_default())?;
         Ok(words)
     }

@@ -1,4 +1,4 @@
-//! A number for this crate's source, by which a client and a worker know that they are of the same build: that they have
+//! A number for this crate's source and that of the kernels, by which a client and a worker know that they are of the same build: that they have
 //! the same table, records, layouts of shared memory, and rules. For it to be of all of these it is of every byte, which
 //! nothing can be forgotten in. The build script has it computed; to the crate it is [`crate::api::FINGERPRINT`].
 
@@ -6,14 +6,22 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Where the source is, from this crate's folder: its own, and the kernels', where cuBLAS's rules are.
+pub const FOLDERS: [&str; 2] = ["src", "../kernels/src"];
+
 /// Files by name, with what is in them.
 pub type Files = Vec<(PathBuf, Vec<u8>)>;
 
-/// The source files in a folder and below.
+/// The source files.
 ///
 /// # Panics
 /// Where one cannot be read.
-pub fn files(folder: &Path) -> Files {
+pub fn source() -> Files {
+    FOLDERS.into_iter().flat_map(|folder| files(Path::new(folder))).collect()
+}
+
+/// Those in a folder and below.
+fn files(folder: &Path) -> Files {
     let mut files = Files::new();
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("a folder").path();
@@ -41,22 +49,23 @@ mod tests {
 
     #[test]
     fn it_is_of_the_source_that_was_compiled() {
-        let files = files(Path::new("src"));
+        let files = source();
         for part in [
-            "api.rs",
-            "channel.rs",
-            "contents.rs",
-            "counters.rs",
-            "cudnn/tensor.rs",
-            "reply.rs",
-            "ring.rs",
-            "staging.rs",
-            "wire.rs",
-            "worker.rs",
-            "cublas/table.rs",
-            "cudnn/table.rs",
+            "src/api.rs",
+            "src/channel.rs",
+            "src/contents.rs",
+            "src/counters.rs",
+            "src/cudnn/tensor.rs",
+            "src/reply.rs",
+            "src/ring.rs",
+            "src/staging.rs",
+            "src/wire.rs",
+            "src/worker.rs",
+            "src/cublas/table.rs",
+            "src/cudnn/table.rs",
+            "../kernels/src/blas.rs",
         ] {
-            assert!(files.iter().any(|(path, _)| path == &Path::new("src").join(part)), "{part}");
+            assert!(files.iter().any(|(path, _)| path == Path::new(part)), "{part}");
         }
         assert_eq!(of(&files), crate::api::FINGERPRINT);
     }

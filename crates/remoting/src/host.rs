@@ -6,11 +6,10 @@
 //! clients together, and makes holes of what is freed. All of a file is a hole before its budget is given back, since a
 //! client may have left the file to another process.
 
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::{io, ops::Range};
 
-use crate::channel::Channel;
 use crate::cudnn::{Result, Status};
 use crate::memory::{Budget, Rows};
 use crate::places::Places;
@@ -35,14 +34,11 @@ pub struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// In the client's file.
-    ///
-    /// # Errors
-    /// As fstat(2).
-    pub fn new(channel: &'a Channel, budget: &Arc<Budget>) -> io::Result<Self> {
-        let (memory, room) = channel.host()?;
+    /// In the client's file, where there is room for it ([`crate::channel::Channel::host`]).
+    #[must_use]
+    pub fn new((memory, room): (&'a Shared, Range<u64>), budget: &Arc<Budget>) -> Self {
         let places = Places::new(room.end - room.start, GRAIN, budget);
-        Ok(Self { memory, room, places })
+        Self { memory, room, places }
     }
 
     /// Where in the file so many bytes are; none where there is no room, or nothing is asked for.

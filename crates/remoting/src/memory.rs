@@ -154,10 +154,8 @@ impl Memory {
     /// # Errors
     /// As [`Memory::range`].
     pub fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8]> {
-        let number = address % size_of::<f32>() as u64;
-        let whole = (number as usize).checked_add(len).ok_or(Status::ExecutionFailed)?;
-        let range = self.range(address - number, whole.div_ceil(size_of::<f32>()))?;
-        Ok(&mut self.numbers[range].as_mut_bytes()[number as usize..whole])
+        let range = self.range_of::<u8>(address, len)?;
+        Ok(&mut self.numbers.as_mut_bytes()[range])
     }
 
     /// Copies rows of so many bytes, one after the other.
@@ -190,13 +188,12 @@ impl Memory {
     }
 
     /// Where the first of such rows is, all of which are in one allocation.
-    fn place(&mut self, rows: Rows, width: u64, count: u64) -> Result<usize> {
+    fn place(&self, rows: Rows, width: u64, count: u64) -> Result<usize> {
         let span = rows.span(width, count)?;
         if span == 0 {
             return Ok(0);
         }
-        self.bytes(rows.address, span as usize)?;
-        Ok((rows.address - self.base) as usize)
+        self.range_of::<u8>(rows.address, span as usize).map(|range| range.start)
     }
 
     /// All of it, allocated or not.

@@ -61,7 +61,7 @@ impl Session<'_> {
     /// # Errors
     /// `AllocFailed` where there is no room; `ExecutionFailed` where the worker is gone.
     pub fn allocate_host(&self, bytes: u64, flags: u32) -> Result<u64> {
-        let (memory, _) = self.client().channel().host().map_err(|_| Status::InternalError)?;
+        let (memory, _) = self.client().channel().host().map_err(|_| Status::ExecutionFailed)?;
         let words = self.core(ALLOCATE_HOST, &[bytes])?;
         let offset = words.get(1).copied().ok_or(Status::InternalError)?;
         let Ok(lent) = Lent::new(memory.file(), offset, bytes as usize) else {

@@ -321,7 +321,7 @@ impl Server {
         let channel = &served.channel;
         channel.welcome()?;
         let cpu = Cpu::new(Memory::new(channel.device(), &self.budget)?);
-        let host = Host::new(channel, &self.host)?;
+        let host = Host::new(channel.host()?, &self.host);
         let mut worker = Worker::new(channel.contents(), cpu).staging(channel.staging()).host(host);
         std::thread::scope(|scope| {
             let end = std::thread::Builder::new().name("end".into()).stack_size(SMALL_STACK);

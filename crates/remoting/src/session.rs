@@ -1,10 +1,11 @@
 //! A client process's calls, from descriptors to records: all that a C function of the client has left to do is to read
 //! its arguments and to write its results. Touches nothing else than the channel.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
-use crate::channel::Client;
+use crate::channel::{Client, Unanswered};
 use crate::contents::Id;
 use crate::counters::{Counter, Counters};
 use crate::cublas::Handles;
@@ -53,7 +54,7 @@ pub struct Session<'a> {
     memo: Mutex<Memo>,
     blas: Handles,
     /// The worker was told that descriptor calls come too.
-    forwards: OnceLock<cudnn::Result>,
+    forwards: AtomicBool,
     /// For one copy at a time.
     staging: Mutex<Region<'a>>,
     pinned: Pinned,
@@ -210,7 +211,7 @@ impl<'a> Session<'a> {
             reuse,
             client,
             memo: Mutex::default(),
-            forwards: OnceLock::new(),
+            forwards: AtomicBool::new(false),
             blas: Handles::default(),
             staging,
             pinned: Pinned::default(),
@@ -269,9 +270,11 @@ impl<'a> Session<'a> {
 
     /// Has a function of the program's run once all that was sent before is done, with the error that is kept, if any;
     /// what is sent from now on is done after it. The flag is that of [`Client::defer`], for [`Session::run`].
-    #[must_use]
-    pub fn defer(&self, function: impl FnOnce(cudnn::Result) + Send + 'static) -> bool {
-        self.client.defer(Box::new(|called| function(answer(called))))
+    ///
+    /// # Errors
+    /// `NotPermitted` as [`Client::defer`].
+    pub fn defer(&self, function: impl FnOnce(cudnn::Result) + Send + 'static) -> cudnn::Result<bool> {
+        Ok(self.client.defer(Box::new(|called| function(answer(called))))?)
     }
 
     /// Runs such functions until there are no more.
@@ -282,7 +285,8 @@ impl<'a> Session<'a> {
     /// Waits until all that was sent is done.
     ///
     /// # Errors
-    /// Of a compute that nobody waited for; `ExecutionFailed` where the worker is gone.
+    /// Of a compute that nobody waited for; `ExecutionFailed` where the worker is gone; `NotPermitted` in a function that was
+    /// deferred.
     pub fn synchronise(&self) -> cudnn::Result {
         answer(self.client.call(SYNCHRONISE, &Words::new()))
     }
@@ -300,18 +304,18 @@ impl<'a> Session<'a> {
         function: Function,
         put: impl FnOnce(&mut Words),
     ) -> cudnn::Result {
-        // Whoever comes second waits until it was said.
-        (*self.forwards.get_or_init(|| {
-            let said = self.client.send(FORWARD, &[version as u64].into_iter().collect());
-            said.map_err(|Gone| Status::ExecutionFailed)
-        }))?;
+        // Whoever comes second may say so too: it comes before its own calls, and nobody waits for anybody.
+        if !self.forwards.load(Ordering::Relaxed) {
+            self.client.send(FORWARD, &[version as u64].into_iter().collect())?;
+            self.forwards.store(true, Ordering::Relaxed);
+        }
         let mut words = Words::new();
         put(&mut words);
-        let sent = match self.mode {
-            Mode::ForwardAndWait => self.client.call(function as u16, &words).map(|_| ()),
-            _ => self.client.send(function as u16, &words),
-        };
-        sent.map_err(|Gone| Status::ExecutionFailed)
+        match self.mode {
+            Mode::ForwardAndWait => self.client.call(function as u16, &words).map(|_| ())?,
+            _ => self.client.send(function as u16, &words)?,
+        }
+        Ok(())
     }
 
     /// Sends a compute: the words with ids, that `find` makes, or where descriptor calls are forwarded those with
@@ -348,7 +352,7 @@ impl<'a> Session<'a> {
             }
             let current = || self.is_current(function, &words);
             let Some(answer) = self.client.call_if(current, function as u16, &words) else { continue };
-            let answer = answer.map_err(|Gone| Status::ExecutionFailed)?;
+            let answer = answer?;
             let (status, results) = answer.split_first().ok_or(Status::InternalError)?;
             Status::from_wire(*status)?;
             let results: Words = results.iter().copied().collect();
@@ -402,7 +406,7 @@ impl<'a> Session<'a> {
         let known = self.memo().knows(key);
         if known {
             let sent = self.client.send_if(current, function as u16, words)?;
-            return Some(sent.map_err(|Gone| Status::ExecutionFailed));
+            return Some(sent.map_err(Status::from));
         }
         let result = answer(self.client.call_if(current, function as u16, words)?);
         if result.is_ok() {
@@ -426,17 +430,16 @@ impl<'a> Session<'a> {
 
     /// Makes room for contents. Another thread may have done so before.
     fn renew(&self) -> cudnn::Result {
-        let renewed = self.client.quiesce(SYNCHRONISE, || self.reuse.next_epoch());
-        renewed.map_err(|Gone| Status::ExecutionFailed)
+        Ok(self.client.quiesce(SYNCHRONISE, || self.reuse.next_epoch())?)
     }
 
     /// The memory for what is copied, for as long as the guard is held.
     ///
     /// # Errors
-    /// `ExecutionFailed` in a function that was deferred: whoever has the memory may wait for it.
+    /// `NotPermitted` in a function that was deferred: whoever has the memory may wait for it.
     pub(crate) fn staging(&self) -> cudnn::Result<MutexGuard<'_, Region<'a>>> {
         if self.client.runs_here() {
-            return Err(Status::ExecutionFailed);
+            return Err(Status::NotPermitted);
         }
         Ok(self.staging.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -557,9 +560,22 @@ macro_rules! call {
 
 cudnn_functions!(calls);
 
-fn answer(called: Result<Words, Gone>) -> cudnn::Result {
-    match called {
-        Ok(words) => Status::from_wire(words.first().copied().unwrap_or_default()),
-        Err(Gone) => Err(Status::ExecutionFailed),
+impl From<Gone> for Status {
+    fn from(Gone: Gone) -> Self {
+        Self::ExecutionFailed
     }
+}
+
+impl From<Unanswered> for Status {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Gone => Self::ExecutionFailed,
+            Unanswered::Deferred => Self::NotPermitted,
+        }
+    }
+}
+
+fn answer(called: Result<Words, impl Into<Status>>) -> cudnn::Result {
+    let words = called.map_err(Into::into)?;
+    Status::from_wire(words.first().copied().unwrap_or_default())
 }

@@ -19,19 +19,71 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::futex;
 
-/// Shared memory of whole words, mapped; unmapped when dropped. The file that it is of may have more, of which a peer
-/// maps parts, or nobody anything.
+/// Memory of whole words, mapped; unmapped when dropped.
 #[derive(Debug)]
-pub struct Shared {
-    file: File,
+pub struct Mapped {
     start: NonNull<AtomicU64>,
     words: usize,
 }
 
 // SAFETY: it is memory that any thread may reach, of atomics.
-unsafe impl Send for Shared {}
+unsafe impl Send for Mapped {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// New memory of this process alone, of so many words, all zero. The system gives it as it is first used.
+    ///
+    /// # Errors
+    /// As mmap(2).
+    pub fn alone(words: usize) -> io::Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), Self::bytes(words), access, MapFlags::PRIVATE) }?;
+        Self::at(start, words)
+    }
+
+    /// The first words of a file, which is sealed at its size and has as many.
+    fn of(file: &OwnedFd, words: usize) -> io::Result<Self> {
+        let (bytes, access) = (Self::bytes(words), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
+        Self::at(start, words)
+    }
+
+    fn at(start: *mut libc::c_void, words: usize) -> io::Result<Self> {
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::Other)?, words })
+    }
+
+    fn bytes(words: usize) -> usize {
+        words * size_of::<AtomicU64>()
+    }
+
+    /// Its words.
+    #[must_use]
+    pub fn region(&self) -> &[AtomicU64] {
+        // SAFETY: page-aligned, mapped as long as `self` lives, and of a file only what is sealed at its size. Any bits
+        // are an AtomicU64, and whoever else has it mapped can change it only as one changes atomics: this process
+        // never makes another reference to it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: `alone` or `of` mapped exactly this, and no borrow of it outlives `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes(self.words)) };
+    }
+}
+
+/// Memory that processes share, mapped. The file that it is of may have more, of which a peer maps parts, or nobody
+/// anything.
+#[derive(Debug)]
+pub struct Shared {
+    file: File,
+    mapped: Mapped,
+}
 
 /// What nobody can do any more to the memory: cut it, so that reading it would kill the process.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -47,7 +99,7 @@ impl Shared {
     /// As memfd_create(2) and mmap(2).
     pub fn new(words: usize, bytes: u64) -> io::Result<Self> {
         let fd = memfd_create("vgpu", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, bytes.max(Self::bytes(words)))?;
+        ftruncate(&fd, bytes.max(Mapped::bytes(words) as u64))?;
         fcntl_add_seals(&fd, SEALS)?;
         Self::map(fd, words)
     }
@@ -57,7 +109,7 @@ impl Shared {
     /// # Errors
     /// `InvalidData` where it is not of so many words, or the peer could still cut it; and as mmap(2).
     pub fn open(fd: OwnedFd, words: usize) -> io::Result<Self> {
-        let there = fstat(&fd)?.st_size.cast_unsigned() >= Self::bytes(words);
+        let there = fstat(&fd)?.st_size.cast_unsigned() >= Mapped::bytes(words) as u64;
         let ordinary = fstatfs(&fd)?.f_type.cast_unsigned() == TMPFS;
         // Of a file that is no memfd there are no seals to be had.
         if !there || !ordinary || !fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(SEALS)) {
@@ -66,16 +118,9 @@ impl Shared {
         Self::map(fd, words)
     }
 
-    fn bytes(words: usize) -> u64 {
-        (words * size_of::<AtomicU64>()) as u64
-    }
-
     fn map(fd: OwnedFd, words: usize) -> io::Result<Self> {
-        let (bytes, access) = (Self::bytes(words) as usize, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, &fd, 0) }?;
-        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::Other)?;
-        Ok(Self { file: fd.into(), start, words })
+        let mapped = Mapped::of(&fd, words)?;
+        Ok(Self { file: fd.into(), mapped })
     }
 
     /// The file that it is of. Its size stays as it is.
@@ -96,23 +141,13 @@ impl Shared {
     /// Its words.
     #[must_use]
     pub fn region(&self) -> &[AtomicU64] {
-        // SAFETY: page-aligned, mapped as long as `self` lives, and sealed at its size. Any bits are an AtomicU64,
-        // and whoever else has it mapped can change it only as one changes atomics: this process never makes
-        // another reference to it.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+        self.mapped.region()
     }
 }
 
 impl AsFd for Shared {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: `map` mapped exactly this, and no borrow of it outlives `self`.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.words * size_of::<AtomicU64>()) };
     }
 }
 
@@ -256,7 +291,7 @@ impl Drop for Numbers {
 ///
 /// # Errors
 /// EBADF where there is none, and for the three standard ones.
-pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(Errno::BADF.into());
     }

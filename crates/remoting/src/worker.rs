@@ -54,8 +54,11 @@ pub const COPY_FROM_HOST: u16 = 0xFFF0;
 /// Of one that copies rows to host-allocated memory: the former rows are in the file.
 pub const COPY_TO_HOST: u16 = 0xFFEF;
 
-/// How many moments a client can have.
-const MAX_MOMENTS: usize = 1 << 16;
+/// How many events a client has at most, which have a moment each.
+pub const MAX_EVENTS: usize = 1 << 16;
+
+/// How many moments the worker keeps: also those of events that have ended, until it is told.
+const MAX_MOMENTS: usize = 2 * MAX_EVENTS;
 
 /// The device memory of a client. A backend without any has these defaults.
 pub trait Device {
@@ -198,6 +201,7 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
                 self.moments.insert(*moment, Instant::now());
                 Ok(())
             }
+            (MARK, [_]) => Err(Status::AllocFailed),
             (ELAPSED, [from, to]) => self.elapsed(*from, *to).map(|elapsed| answer.push(elapsed)),
             (FORGET, [moment]) => {
                 self.moments.remove(moment);

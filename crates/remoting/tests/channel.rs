@@ -10,18 +10,19 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use conformance::{Answer, Call};
 use tempfile::TempDir;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
-use vgpu_remoting::channel::{Channel, Client, serve};
+use vgpu_remoting::channel::{Channel, Client, Unanswered, serve};
 use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::table::Function;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Status, Version};
-use vgpu_remoting::deferred::Progress;
+use vgpu_remoting::deferred::{self, Progress};
 use vgpu_remoting::ring::Gone;
 use vgpu_remoting::wire::Words;
 use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
@@ -173,11 +174,12 @@ fn functions_have_their_turns_before_all_that_is_sent_after_them() {
     tensor(&client, 1, 1);
     assert_eq!(client.moment(), 0);
     let again = done.clone();
-    assert!(client.defer(Box::new(move |answer| {
+    let first = client.defer(Box::new(move |answer| {
         released.recv().unwrap();
         done.send(answer.map(|words| words[0])).unwrap();
-    })));
-    assert!(!client.defer(Box::new(move |answer| again.send(answer.map(|_| 2)).unwrap())));
+    }));
+    let second = client.defer(Box::new(move |answer| again.send(answer.map(|_| 2)).unwrap()));
+    assert_eq!((first, second), (Ok(true), Ok(false)));
     tensor(&client, 2, 2);
     let free = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -198,7 +200,40 @@ fn functions_have_their_turns_before_all_that_is_sent_after_them() {
     });
     assert_eq!(order.iter().collect::<Vec<_>>(), [Ok(0), Ok(2)]);
     assert_eq!((client.progress(2), client.reach(2)), (Progress::Sent, false));
-    assert!(client.defer(Box::new(|_| ())), "nobody runs them any more");
+    assert_eq!(client.defer(Box::new(|_| ())), Ok(true), "nobody runs them any more");
+}
+
+/// But for what it sends itself.
+#[test]
+fn what_is_sent_while_a_function_has_its_turn_waits_once_there_is_no_room() {
+    let worker = Process::start();
+    let channel = worker.connect();
+    let client = Client::new(&channel);
+    let one_more = |client: &Client<'_>| client.send(SYNCHRONISE, &Words::new()).unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    let ended = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&ended);
+    let first = client.defer(Box::new(move |_| {
+        begun.send(()).unwrap();
+        released.recv().unwrap();
+        // Whoever does not wait has long sent.
+        (0..10_000).for_each(|_| thread::yield_now());
+        ends.store(true, Ordering::SeqCst);
+    }));
+    assert_eq!(first, Ok(true));
+    thread::scope(|scope| {
+        scope.spawn(|| client.run(SYNCHRONISE));
+        has_begun.recv().unwrap();
+        (0..deferred::ROOM).for_each(|_| one_more(&client));
+        assert!(!ended.load(Ordering::SeqCst));
+        scope.spawn(|| {
+            one_more(&client);
+            assert!(ended.load(Ordering::SeqCst), "there was room");
+        });
+        release.send(()).unwrap();
+    });
+    assert_eq!(client.sent().records, deferred::ROOM as u64 + 2);
 }
 
 #[test]
@@ -209,7 +244,7 @@ fn a_function_whose_worker_is_killed_is_told_so() {
     tensor(&client, 1, 1);
     client.send(HANG, &[1, 0, 1, 0, 0, 1, 0].into_iter().collect()).unwrap();
     let (told, is_told) = mpsc::channel();
-    assert!(client.defer(Box::new(move |answer| told.send(answer).unwrap())));
+    assert_eq!(client.defer(Box::new(move |answer| told.send(answer).unwrap())), Ok(true));
     std::thread::scope(|scope| {
         scope.spawn(|| client.run(SYNCHRONISE));
         worker.child.kill().unwrap();
@@ -229,10 +264,10 @@ fn a_call_whose_worker_is_killed_fails_and_so_do_all_after_it() {
         // More than there are places for answers.
         let waiting: Vec<_> = (0..80).map(|_| scope.spawn(|| client.call(HANG, &hang))).collect();
         worker.child.kill().unwrap();
-        waiting.into_iter().for_each(|call| assert_eq!(call.join().unwrap(), Err(Gone)));
+        waiting.into_iter().for_each(|call| assert_eq!(call.join().unwrap(), Err(Unanswered::Gone)));
     });
     assert!(!worker.child.wait().unwrap().success(), "it was killed, it did not end");
-    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Unanswered::Gone));
     assert_eq!(client.send(SYNCHRONISE, &Words::new()), Err(Gone));
 }
 
@@ -243,7 +278,7 @@ fn sends_to_a_worker_that_is_killed_fail_when_the_ring_is_full() {
     let client = Client::new(&channel);
     worker.child.kill().unwrap();
     while client.send(SYNCHRONISE, &Words::new()).is_ok() {}
-    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Gone));
+    assert_eq!(client.call(SYNCHRONISE, &Words::new()), Err(Unanswered::Gone));
 }
 
 #[test]

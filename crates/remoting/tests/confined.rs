@@ -4,8 +4,9 @@
 mod common;
 
 use std::fs;
+use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -64,7 +65,7 @@ fn it_is_nobody_and_has_nothing_of_whoever_started_it() {
     // Not every root may spare itself.
     let spared = "(echo -500 >/proc/$$/oom_score_adj) 2>/dev/null";
     let before = format!(
-        "cd /usr; umask 022; as='setpriv --groups 4,20'; ulimit -c unlimited; ulimit -S -n 256; {spared}"
+        "cd /usr; umask 022; as='prlimit --nproc=20: setpriv --groups 4,20'; ulimit -c unlimited; ulimit -S -n 256; {spared}"
     );
     let program = started(&before, "6</etc/passwd 8</etc/group", Some(&other));
     served(&program);
@@ -84,6 +85,7 @@ fn it_is_nobody_and_has_nothing_of_whoever_started_it() {
     };
     assert_eq!(limit("Max core file size"), "0");
     assert!(limit("Max open files").parse::<u64>().unwrap() >= 1024);
+    assert_ne!(limit("Max processes"), "20", "other processes of its user count too");
     assert_eq!(link(&program, "cwd"), Path::new("/"));
     assert_eq!([0, 1].map(|fd| link(&program, &format!("fd/{fd}"))), ["/dev/null"; 2].map(PathBuf::from));
     let open = fs::read_dir(format!("/proc/{}/fd", program.child.id())).unwrap();
@@ -108,6 +110,25 @@ fn it_is_who_it_is_told_to_be() {
     served(&program);
     assert_eq!(status(&program, "Uid"), ["4711"; 4]);
     assert_eq!(status(&program, "Gid"), ["4711"; 4]);
+}
+
+/// As where other processes of its user have all that there may be, and it may not have more.
+#[test]
+#[ignore = "needs root: it is another user, who may have one thread"]
+fn a_thread_that_there_is_not_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let mut program = started(
+        "as='prlimit --nproc=1 setpriv --bounding-set -sys_resource'",
+        &format!("--user 4712 2>{}", log.display()),
+        None,
+    );
+    let mut refused = UnixStream::connect(&program.socket).unwrap();
+    assert_eq!(refused.read(&mut [0]).unwrap(), 0, "it is not let in");
+    program.signal("TERM");
+    assert!(program.child.wait().unwrap().success());
+    let said = fs::read_to_string(log).unwrap();
+    assert!(said.contains("nobody can be let in: ") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

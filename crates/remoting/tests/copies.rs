@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use vgpu_remoting::channel::{Channel, Client, serve};
+use vgpu_remoting::channel::{Channel, Client, Unanswered, serve};
 use vgpu_remoting::cpu::Cpu;
 use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::backend::Backend;
@@ -16,7 +16,6 @@ use vgpu_remoting::cudnn::{Result, Status};
 use vgpu_remoting::host::{Host, MOST, MOST_ROWS};
 use vgpu_remoting::memory::{Budget, Memory, Rows};
 use vgpu_remoting::reuse::Reuse;
-use vgpu_remoting::ring::Gone;
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::staging;
 use vgpu_remoting::wire::{Malformed, Words};
@@ -80,7 +79,7 @@ impl Served {
             let channel = Channel::accept(theirs, start..start + bytes).unwrap();
             let cpu = Cpu::new(Memory::new(channel.device(), &Budget::new(bytes)).unwrap());
             let worker = Worker::new(channel.contents(), Gated { cpu, gate: worker_gate });
-            let host = Host::new(&channel, &host).unwrap();
+            let host = Host::new(channel.host().unwrap(), &host);
             serve(&channel, &mut worker.staging(channel.staging()).host(host))
         });
         let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
@@ -89,7 +88,7 @@ impl Served {
     }
 
     /// What a record is answered with, whatever it says.
-    fn raw<const N: usize>(&self, number: u16, words: [u64; N]) -> std::result::Result<Words, Gone> {
+    fn raw<const N: usize>(&self, number: u16, words: [u64; N]) -> std::result::Result<Words, Unanswered> {
         self.session.client().call(number, &words.into_iter().collect())
     }
 
@@ -363,7 +362,7 @@ fn records_of_too_much_are_malformed() {
             scope.spawn(move || {
                 let mut served = Served::new(MIB, &Budget::new(MIB));
                 let answer = served.session.client().call(number, &words.iter().copied().collect());
-                assert_eq!(answer, Err(Gone), "{number:#x} {words:?}");
+                assert_eq!(answer, Err(Unanswered::Gone), "{number:#x} {words:?}");
                 served.is_over();
             });
         }
@@ -405,7 +404,7 @@ fn clients_share_a_budget_of_host_allocated_memory_and_give_back_what_they_had()
     let b = other.session.allocate_host(1 << 16, 0).unwrap();
     assert_eq!(one.session.allocate_host(1, 0), Err(Status::AllocFailed));
     // No such record: it is not served any more.
-    assert_eq!(other.raw(0x7FFF, []), Err(Gone));
+    assert_eq!(other.raw(0x7FFF, []), Err(Unanswered::Gone));
     other.is_over();
     assert_eq!(other.session.free_host(b), Err(Status::ExecutionFailed));
     assert_eq!(other.session.host_allocation(b), None, "it is freed all the same");
@@ -443,7 +442,7 @@ fn of_a_client_that_is_not_served_any_more_the_file_is_empty() {
     let device = served.session.allocate(512).unwrap();
     served.session.copy_in(device, &[1; 512]).unwrap();
     assert!(served.used() > MIB);
-    assert_eq!(served.raw(0x7FFF, []), Err(Gone));
+    assert_eq!(served.raw(0x7FFF, []), Err(Unanswered::Gone));
     served.is_over();
     // The client's own part takes a page again as it looks for an answer.
     assert!(served.used() <= 1 << 16, "{}", served.used());

@@ -70,6 +70,16 @@ impl Process {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+
+    /// What it ends with, which it does soon, or the test fails.
+    fn ends(&mut self) -> Option<i32> {
+        let mut status = None;
+        soon("at its end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
 }
 
 impl Drop for Process {
@@ -162,9 +172,9 @@ fn client_that_fills() {
     session.synchronise().unwrap();
 }
 
-/// Until it is so, which is to be within a second; a machine that does other things too has ten.
+/// Until it is so, which is to be within a second; a machine that does other things too has half a minute.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(30);
     while !is_so() {
         assert!(Instant::now() < end, "not {what}");
         std::thread::yield_now();
@@ -247,8 +257,8 @@ fn clients_of_a_worker_that_is_killed_at_any_moment_are_told() {
         std::thread::sleep(Duration::from_micros(random.below(5000)));
         program.child.kill().unwrap();
         for process in &mut processes {
+            assert_eq!(process.ends(), Some(0));
             process.hear("told");
-            assert!(process.child.wait().unwrap().success());
         }
     }
 }
@@ -265,10 +275,10 @@ fn clients_that_compute_or_connect_when_their_worker_is_killed_end() {
         std::thread::sleep(Duration::from_micros(random.below(20_000)));
         program.child.kill().unwrap();
         // It is told, and asked for success.
-        assert_eq!(computing.child.wait().unwrap().code(), Some(101));
+        assert_eq!(computing.ends(), Some(101));
         for process in &mut connecting {
             // There was nobody to connect to, or all went as it should.
-            assert!([Some(0), Some(101)].contains(&process.child.wait().unwrap().code()));
+            assert!([Some(0), Some(101)].contains(&process.ends()));
         }
     }
 }

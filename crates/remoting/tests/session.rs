@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
-use vgpu_remoting::channel::{Channel, Client, Sent, serve};
+use vgpu_remoting::channel::{Channel, Client, Sent, Unanswered, serve};
 use vgpu_remoting::contents;
 use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::activation::Activation;
@@ -14,7 +14,6 @@ use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::tensor::Tensor;
 use vgpu_remoting::cudnn::{self, Got, Status, Version};
 use vgpu_remoting::reuse::{Found, Reuse, Thread};
-use vgpu_remoting::ring::Gone;
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::wire::{Malformed, Words};
 use vgpu_remoting::worker::{Device, Worker};
@@ -232,7 +231,7 @@ fn a_worker_that_is_gone_is_an_error_of_computes_and_of_nothing_else() {
     let (session, _, _) = session(Mode::Reuse, 64);
     let mut thread = session.enter();
     // No function has this number: the worker ends serving.
-    assert_eq!(session.client().call(0x7FFF, &Words::new()), Err(Gone));
+    assert_eq!(session.client().call(0x7FFF, &Words::new()), Err(Unanswered::Gone));
     assert_eq!(layer(&session, &mut thread, 0, 1, false), Err(Status::ExecutionFailed));
     assert_eq!(session.synchronise(), Err(Status::ExecutionFailed));
 }

@@ -16,7 +16,7 @@ use vgpu_remoting::descriptor::Content;
 use vgpu_remoting::reuse::Reuse;
 use vgpu_remoting::sync::Region;
 use vgpu_remoting::wire::{Head, Malformed, Value, Words};
-use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
+use vgpu_remoting::worker::{Device, FORGET, MARK, MAX_EVENTS, SYNCHRONISE, Worker};
 
 const V: Version = Version::V9;
 
@@ -243,6 +243,22 @@ impl Device for Nothing {}
 impl Blas for Nothing {}
 
 impl Backend for Nothing {}
+
+#[test]
+fn moments_beyond_the_bound_are_refused_until_others_are_forgotten() {
+    let mut worker = Worker::new(table(), Nothing);
+    let mut answer = Words::new();
+    let mut record = |number: u16, words: &[u64]| {
+        answer.clear();
+        worker.record(sent(number), words, &mut answer).unwrap();
+        Status::from_wire(answer[0])
+    };
+    let bound = 2 * MAX_EVENTS as u64;
+    assert!((0..bound).all(|moment| record(MARK, &[moment]) == Ok(())));
+    assert_eq!(record(MARK, &[bound]), Err(Status::AllocFailed));
+    assert_eq!((record(MARK, &[0]), record(SYNCHRONISE, &[])), (Ok(()), Ok(())));
+    assert_eq!((record(FORGET, &[1]), record(MARK, &[bound])), (Ok(()), Ok(())));
+}
 
 /// Whatever a client sends, its worker answers, or ends serving it.
 #[test]

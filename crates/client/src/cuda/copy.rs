@@ -7,7 +7,7 @@ use vgpu_remoting::memory::Rows;
 use vgpu_remoting::session::Session;
 
 use super::{Result, current, functions};
-use crate::device::copy::{copy, fill, on_device, row};
+use crate::device::copy::{Planes, copy, fill, on_device, row};
 use crate::device::{Error, context, stream};
 use crate::pointers::{Address, In};
 
@@ -128,15 +128,20 @@ struct Volume {
 }
 
 impl Volume {
-    /// One of its planes, which follow each other.
+    /// Its planes, which follow each other, from where the copy begins on, which is of rows of so many bytes and so many
+    /// rows.
     ///
     /// # Errors
-    /// `INVALID_VALUE` where there is no such memory.
-    fn plane(&self, number: usize) -> Result<Plane> {
-        let Self { x, memory, host, device, array, pitch, .. } = *self;
-        let rows = self.z.checked_add(number).and_then(|planes| planes.checked_mul(self.height));
-        let y = rows.and_then(|rows| rows.checked_add(self.y)).ok_or(Error::INVALID_VALUE)?;
-        Ok(Plane { x, y, memory, host, device, array, pitch })
+    /// As [`Plane::rows`]; `INVALID_VALUE` where there are more rows than a plane has.
+    fn planes(&self, session: &Session<'_>, width: usize, height: usize) -> Result<Planes> {
+        let Self { x, y, z, memory, host, device, array, pitch, .. } = *self;
+        let all = if self.height == 0 { height.saturating_add(y) } else { self.height };
+        if y.checked_add(height).is_none_or(|end| end > all) {
+            return Err(Error::INVALID_VALUE);
+        }
+        let y = z.checked_mul(all).and_then(|rows| rows.checked_add(y)).ok_or(Error::INVALID_VALUE)?;
+        let rows = Plane { x, y, memory, host, device, array, pitch }.rows(session, width)?;
+        Ok(Planes { rows, pitch: rows.pitch.saturating_mul(all as u64) })
     }
 }
 
@@ -154,10 +159,18 @@ struct Copy3d {
 fn volume(session: &Session<'_>, what: Copy3d, wait: bool) -> Result {
     let Copy3d { from, to, width, height, depth } = what;
     // However many of nothing there are.
-    let depth = if width == 0 || height == 0 { 0 } else { depth };
-    (0..depth).try_for_each(|number| {
-        let [from, to] = [from.plane(number)?, to.plane(number)?];
-        plane(session, Copy2d { from, to, width, height }, wait)
+    if width == 0 || height == 0 || depth == 0 {
+        return Ok(());
+    }
+    let [to, from] = [to.planes(session, width, height)?, from.planes(session, width, height)?];
+    let [width, height, depth] = [width, height, depth].map(|size| size as u64);
+    // Before any is copied.
+    to.check(session, [width, height, depth])?;
+    from.check(session, [width, height, depth])?;
+    to.each(depth).zip(from.each(depth)).try_for_each(|(to, from)| {
+        // SAFETY: an address is the device's, or the program's own, of so many such rows; the program leaves them as they
+        // are.
+        unsafe { copy(session, to, from, width, height, wait) }
     })
 }
 

@@ -21,10 +21,15 @@ enum Attribute {
 use Attribute::{Narrow, Wide};
 
 impl Attribute {
-    fn give(self, to: Out<c_void>) -> Result {
-        match self {
-            Wide(value) => to.of().give(value),
-            Narrow(value) => to.of().give(value),
+    /// # Safety
+    /// It is NULL where it goes, or there is room for it.
+    unsafe fn give(self, to: Out<c_void>) -> Result {
+        // SAFETY: as the caller says.
+        unsafe {
+            match self {
+                Wide(value) => to.of().give(value),
+                Narrow(value) => to.of().give(value),
+            }
         }
     }
 }
@@ -104,7 +109,9 @@ fn nothing(number: c_int) -> Result<Attribute> {
 functions! {
     initialised [cuPointerGetAttribute] (value: Out<c_void>, number: c_int, address: u64) = |session| {
         let found = Memory::at(session, address).ok_or(Error::INVALID_VALUE)?;
-        attribute(number, address, found)?.give(value)
+        let attribute = attribute(number, address, found)?;
+        // SAFETY: it is NULL, or has room for the attribute with this number.
+        unsafe { attribute.give(value) }
     };
     // What there is none of is 0, and so is all of an address that is in nothing.
     initialised [cuPointerGetAttributes] (
@@ -115,9 +122,12 @@ functions! {
         }
         let found = Memory::at(session, address);
         for i in 0..count as usize {
-            let number = numbers.at(i)?;
+            // SAFETY: there are as many numbers as the program says, and places.
+            let (number, value) = unsafe { (numbers.at(i)?, values.at(i)?) };
             let known = found.and_then(|found| attribute(number, address, found).ok());
-            known.map_or_else(|| nothing(number), Ok)?.give(values.at(i)?)?;
+            let attribute = known.map_or_else(|| nothing(number), Ok)?;
+            // SAFETY: as above, of this number.
+            unsafe { attribute.give(value) }?;
         }
         Ok(())
     };

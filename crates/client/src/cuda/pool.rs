@@ -42,9 +42,13 @@ pub fn create(pool: Out<u64>, properties: In<Properties>) -> Result {
 /// # Errors
 /// `INVALID_VALUE` where there is no such pool or attribute, or no place for it.
 pub fn attribute(pool: u64, attribute: c_int, value: Out<c_void>) -> Result {
-    match pool::attribute(pool, attribute)? {
-        Value::Int(number) => value.of().give(number),
-        Value::Wide(number) => value.of().give(number),
+    let known = pool::attribute(pool, attribute)?;
+    // SAFETY: it is NULL, or has room for the attribute, which is as wide in C.
+    unsafe {
+        match known {
+            Value::Int(number) => value.of().give(number),
+            Value::Wide(number) => value.of().give(number),
+        }
     }
 }
 
@@ -54,7 +58,8 @@ pub fn attribute(pool: u64, attribute: c_int, value: Out<c_void>) -> Result {
 /// As [`attribute`]; `INVALID_VALUE` for one that cannot be set, or not so.
 pub fn set_attribute(pool: u64, attribute: c_int, value: In<c_void>) -> Result {
     let is_int = pool::is_int(attribute);
-    let number = if is_int { value.of::<c_int>().get()? as u64 } else { value.of::<u64>().get()? };
+    // SAFETY: it is NULL, or the attribute is there, which is as wide in C.
+    let number = unsafe { if is_int { value.of::<c_int>().get()? as u64 } else { value.of::<u64>().get()? } };
     pool::set_attribute(pool, attribute, number)
 }
 

@@ -60,16 +60,14 @@ functions! {
         streams::known(stream)?;
         let function = function.ok_or(Error::INVALID_VALUE)?;
         // It is not called once something has failed.
-        launch(session, move |result| if result.is_ok() { function(data) });
-        Ok(())
+        launch(session, move |result| if result.is_ok() { function(data) })
     };
     current [cuStreamAddCallback cuStreamAddCallback_ptsz] (
         stream: u64, function: Option<Callback>, data: Data, flags: c_uint
     ) = |session| {
         streams::known(stream)?;
         let function = function.filter(|_| flags == 0).ok_or(Error::INVALID_VALUE)?;
-        launch(session, move |result| function(stream, code(result), data));
-        Ok(())
+        launch(session, move |result| function(stream, code(result), data))
     };
     // There are no graphs.
     current [cuStreamIsCapturing cuStreamIsCapturing_ptsz] (stream: u64, status: Out<c_int>) = |_| {

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use vgpu_remoting::session::Session;
 
 use super::properties::{Oldest, Properties};
-use super::{Result, alone, answer, ask, functions};
+use super::{Result, alone, ask, functions};
 use crate::cuda::VERSION;
 use crate::cuda::device::{checked, is_ours};
 use crate::cuda::entry::{Found, PER_THREAD, entry};
@@ -45,19 +45,25 @@ functions! {
         device(session, 0)?;
         to.give(0)
     };
-    answer [cudaSetDevice] (number: c_int) = |session| device(session, number);
+    ask [cudaSetDevice] (number: c_int) = |session| {
+        device(session, number)?;
+        contexts::select(session)
+    };
     ask [cudaInitDevice] (number: c_int, device_flags: c_uint, flags: c_uint) = |session| {
         device(session, number)?;
         // Whether those of the device are to be set.
         match flags {
-            0 => Ok(()),
-            1 => contexts::set_primary_flags(device_flags),
-            _ => Err(Error::INVALID_VALUE),
+            0 => {}
+            1 => contexts::set_primary_flags(device_flags)?,
+            _ => return Err(Error::INVALID_VALUE),
         }
+        contexts::start(session)
     };
     // The one that is there is chosen, whatever comes first in the list, or is wanted of it.
     ask [cudaSetValidDevices] (devices: In<c_int>, count: c_int) = |session| {
-        (0..usize::try_from(count).map_err(|_| Error::INVALID_VALUE)?).try_for_each(|i| device(session, devices.at(i)?))
+        let count = usize::try_from(count).map_err(|_| Error::INVALID_VALUE)?;
+        // SAFETY: there are as many as the program says.
+        (0..count).try_for_each(|i| device(session, unsafe { devices.at(i) }?))
     };
     ask [cudaChooseDevice] (to: Out<c_int>, wanted: In<c_void>) = |session| {
         device(session, 0)?;

@@ -9,6 +9,7 @@ use vgpu_remoting::session::Session;
 use super::copy::{INVALID_PITCH, rows, set_plane, sides};
 use super::memory::{allocate, pitch_of};
 use super::{Result, answer, functions};
+use crate::device::copy::Planes;
 use crate::device::{Error, stream};
 use crate::pointers::{Address, In, Out};
 
@@ -24,6 +25,10 @@ struct Extent {
 impl Extent {
     fn is_empty(self) -> bool {
         self.width == 0 || self.height == 0 || self.depth == 0
+    }
+
+    fn sizes(self) -> [u64; 3] {
+        [self.width, self.height, self.depth].map(|size| size as u64)
     }
 }
 
@@ -51,18 +56,18 @@ struct Volume {
 }
 
 impl Volume {
-    /// The rows of a plane, from a position on.
+    /// Its planes, from a position on.
     ///
     /// # Errors
     /// `INVALID_VALUE` where no address is so high.
-    fn plane(self, from: Position, number: usize) -> Result<Rows> {
-        let rows = from.z.checked_add(number).and_then(|planes| planes.checked_mul(self.height));
-        let bytes =
-            rows.and_then(|rows| rows.checked_add(from.y)?.checked_mul(self.pitch)?.checked_add(from.x));
+    fn planes(self, from: Position) -> Result<Planes> {
+        let rows = from.z.checked_mul(self.height).and_then(|rows| rows.checked_add(from.y));
+        let bytes = rows.and_then(|rows| rows.checked_mul(self.pitch)?.checked_add(from.x));
         let address = bytes.and_then(|bytes| self.address.number().checked_add(bytes as u64));
         // An offset is no memory.
         let address = address.filter(|_| self.address.number() != 0).ok_or(Error::INVALID_VALUE)?;
-        Ok(Rows { address, pitch: self.pitch as u64 })
+        let pitch = self.pitch as u64;
+        Ok(Planes { rows: Rows { address, pitch }, pitch: pitch.saturating_mul(self.height as u64) })
     }
 
     /// Are rows of so many bytes, from a position on, no longer than it is to the next row?
@@ -100,10 +105,13 @@ fn copy(session: &Session<'_>, what: Copy3d, wait: bool) -> Result {
     }
     to.holds(to_position, extent.width)?;
     from.holds(from_position, extent.width)?;
-    (0..extent.depth).try_for_each(|number| {
-        let planes = [to.plane(to_position, number)?, from.plane(from_position, number)?];
-        rows(session, planes, [extent.width, extent.height], kind, wait)
-    })
+    let [to, from] = [to.planes(to_position)?, from.planes(from_position)?];
+    // Before any is copied.
+    to.check(session, extent.sizes())?;
+    from.check(session, extent.sizes())?;
+    to.each(extent.depth as u64)
+        .zip(from.each(extent.depth as u64))
+        .try_for_each(|(to, from)| rows(session, [to, from], [extent.width, extent.height], kind, wait))
 }
 
 fn set(session: &Session<'_>, to: Volume, value: c_int, extent: Extent) -> Result {
@@ -111,9 +119,11 @@ fn set(session: &Session<'_>, to: Volume, value: c_int, extent: Extent) -> Resul
         return Ok(());
     }
     to.holds(Position::FIRST, extent.width).map_err(|_| Error::INVALID_VALUE)?;
-    (0..extent.depth).try_for_each(|number| {
-        set_plane(session, to.plane(Position::FIRST, number)?, value, extent.width, extent.height)
-    })
+    let planes = to.planes(Position::FIRST)?;
+    planes.check(session, extent.sizes())?;
+    planes
+        .each(extent.depth as u64)
+        .try_for_each(|plane| set_plane(session, plane, value, extent.width, extent.height))
 }
 
 functions! {

@@ -82,7 +82,7 @@ macro_rules! function {
                 if let Some(($($result,)*)) = got.results {
                     $(if let Some(place) = places.next() {
                         // SAFETY: it is the result's place of the C function's declaration, and not NULL.
-                        unsafe { <$of as Outcome>::write($result, place.cast()) };
+                        unsafe { <$of as Outcome>::write($result, place.cast(), &call) };
                     })*
                 }
                 got.status

@@ -55,7 +55,7 @@ const VALUES: &[(i32, i32)] = &[
     (81, 65_536),
     (82, 65_536),
     // How much slower double precision is, and how much shared memory a block can be given.
-    (87, 2),
+    (87, 32),
     (97, 49_152),
     // Blocks of a multiprocessor.
     (106, 32),

@@ -114,16 +114,36 @@ pub fn enter(session: &Session<'_>) -> Result<(), Error> {
         Some(top) if get(top).is_ok() => Ok(()),
         Some(other) if other != primary_handle() => Err(Error::CONTEXT_IS_DESTROYED),
         top => {
-            let mut primary = primary();
-            primary.retained += u64::from(!primary.by_runtime);
-            primary.by_runtime = true;
-            activate(&primary);
+            start(session)?;
             if top.is_none() {
                 make_current(Some(primary_handle()));
             }
             Ok(())
         }
     }
+}
+
+/// Has the primary one be active for the runtime, and makes it current nowhere.
+///
+/// # Errors
+/// `NO_DEVICE` without one.
+pub fn start(session: &Session<'_>) -> Result<(), Error> {
+    super::initialise(session)?;
+    let mut primary = primary();
+    primary.retained += u64::from(!primary.by_runtime);
+    primary.by_runtime = true;
+    activate(&primary);
+    Ok(())
+}
+
+/// Has the primary one be active for the runtime, and current, whatever was.
+///
+/// # Errors
+/// As [`start`].
+pub fn select(session: &Session<'_>) -> Result<(), Error> {
+    start(session)?;
+    make_current(Some(primary_handle()));
+    Ok(())
 }
 
 /// Makes a new one current, on top of those that the thread has.
@@ -136,13 +156,14 @@ pub fn create(flags: u32) -> Result<u64, Error> {
     Ok(context)
 }
 
-/// The flags, of which one is how to wait, and the others are whether memory is mapped and how much of it is local.
+/// The flags, of which one is how to wait, and the others are whether memory is mapped, how much of it is local, and whether
+/// copies and fills are waited for, which comes to nothing where order is total.
 ///
 /// # Errors
 /// `INVALID_VALUE` for others, or more than one way to wait.
 pub fn checked(flags: u32) -> Result<u32, Error> {
     const WAITING: u32 = 7;
-    const OTHERS: u32 = 8 | 16;
+    const OTHERS: u32 = 8 | 16 | 128;
     if flags & !(WAITING | OTHERS) != 0 || (flags & WAITING).count_ones() > 1 {
         return Err(Error::INVALID_VALUE);
     }

@@ -119,6 +119,31 @@ pub fn fill(
     Ok(session.fill(to, width, count, value, size)?)
 }
 
+/// Planes of rows.
+#[derive(Clone, Copy)]
+pub struct Planes {
+    /// Those of the first.
+    pub rows: Rows,
+    /// Bytes from one to the next.
+    pub pitch: u64,
+}
+
+impl Planes {
+    /// Are so many there, of so many rows of so many bytes, and none in another?
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` where they are not, or not all of them are the device's in one allocation.
+    pub fn check(self, session: &Session<'_>, [width, height, depth]: [u64; 3]) -> Result<(), Error> {
+        let plane = self.rows.span(width, height).map_err(|_| Error::INVALID_VALUE)?;
+        check(session, Rows { address: self.rows.address, pitch: self.pitch }, plane, depth)
+    }
+
+    /// So many of them, which are there.
+    pub fn each(self, depth: u64) -> impl Iterator<Item = Rows> {
+        (0..depth).map(move |number| Rows { address: self.rows.address + number * self.pitch, ..self.rows })
+    }
+}
+
 fn check(session: &Session<'_>, rows: Rows, width: u64, count: u64) -> Result<(), Error> {
     let span = rows.span(width, count).map_err(|_| Error::INVALID_VALUE)?;
     let end = rows.address.checked_add(span).filter(|_| rows.address != 0);

@@ -2,6 +2,7 @@
 
 use vgpu_remoting::deferred::Progress;
 use vgpu_remoting::session::Session;
+use vgpu_remoting::worker::MAX_EVENTS;
 
 use super::{Error, context, stream};
 use crate::handles::Handles;
@@ -32,13 +33,15 @@ const INTERPROCESS: u32 = 4;
 /// A new one of the current context's.
 ///
 /// # Errors
-/// `INVALID_VALUE` for flags that there are not, or that do not go together; where no context is current.
+/// `INVALID_VALUE` for flags that there are not, or that do not go together; `OUT_OF_MEMORY` where there are as many as the
+/// worker has moments for; where no context is current.
 pub fn create(flags: u32) -> Result<u64, Error> {
     let interprocess_with_time = flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS;
     if flags & !(BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS) != 0 || interprocess_with_time {
         return Err(Error::INVALID_VALUE);
     }
-    Ok(EVENTS.create(Event { context: context::current()?, flags, recorded: None }))
+    let event = Event { context: context::current()?, flags, recorded: None };
+    EVENTS.create_within(MAX_EVENTS, event).ok_or(Error::OUT_OF_MEMORY)
 }
 
 fn get(event: u64) -> Result<Event, Error> {

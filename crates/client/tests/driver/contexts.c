@@ -132,7 +132,7 @@ static void contexts(void) {
     SAY(cuCtxCreate_v2(&a, 3, 0));
     SAY(cuCtxCreate_v2(&a, 64, 0));
     SAY(cuCtxCreate_v2(NULL, 0, 0));
-    SAY(cuCtxCreate_v2(&a, 4 | 8, 0));
+    SAY(cuCtxCreate_v2(&a, 4 | 8 | 128, 0));
     SAY(cuCtxGetDevice(&device));
     SAY(device);
     SAY(cuCtxGetFlags(&flags));
@@ -281,6 +281,36 @@ static void primary(void) {
     puts("");
 }
 
+/* Another one is current, and has ended; then the device's own is asked for. */
+static void selected(void) {
+    handle context = NULL, current = NULL, shared = NULL;
+    unsigned flags;
+    int active = -1;
+    void *at;
+    SAY(cudaInitDevice(1, 0, 0));
+    SAY(cudaInitDevice(0, 4, 1));
+    cuDevicePrimaryCtxGetState(0, &flags, &active);
+    SAY(active);
+    SAY(flags);
+    cuCtxGetCurrent(&current);
+    SAY(current == NULL);
+    cuCtxCreate_v2(&context, 0, 0);
+    SAY(cudaSetDevice(1));
+    SAY(cudaSetDevice(0));
+    cuCtxGetCurrent(&current);
+    cuDevicePrimaryCtxRetain(&shared, 0);
+    SAY(current == shared);
+    cuCtxSetCurrent(context);
+    cuCtxPushCurrent_v2(context);
+    cuCtxDestroy_v2(context);
+    SAY(cudaMalloc(&at, 8));
+    SAY(cudaSetDevice(0));
+    SAY(cudaMalloc(&at, 8));
+    cuCtxGetCurrent(&current);
+    SAY(current == shared);
+    puts("");
+}
+
 enum { THREADS = 8, TURNS = 50 };
 
 /* Everything that a thread has is in a context of its own, and some of it in the one that all have. */
@@ -328,6 +358,7 @@ int main(int count, char **arguments) {
         {"contexts", contexts},
         {"ends", ends},
         {"primary", primary},
+        {"selected", selected},
         {"threads", threads},
     };
     return count == 2 ? run(parts, sizeof parts / sizeof *parts, arguments[1]) : 64;

@@ -132,10 +132,14 @@ int cuModuleLoadData(handle *module, const void *image);
 int cudaGetDeviceCount(int *count);
 int cudaMalloc(void **made, size_t bytes);
 int cudaFree(void *at);
+int cudaSetDevice(int device);
+int cudaInitDevice(int device, unsigned device_flags, unsigned flags);
 int cublasCreate_v2(handle *made);
 int cublasSscal_v2(handle blas, int count, const float *factor, void *x, int step);
 int cudaDeviceSynchronize(void);
+int cudaEventCreate(handle *made);
 int cudaStreamCreate(handle *made);
+int cudaLaunchHostFunc(handle stream, void (*function)(void *), void *data);
 int cudaStreamDestroy(handle stream);
 int cudaStreamSynchronize(handle stream);
 

@@ -110,6 +110,22 @@ static void volumes(void) {
     SAY(cuMemcpy3DAsync_v2(&out, NULL));
     printf("%s ", copied);
     SAY(cuMemcpy3DAsync_v2(&out, &at));
+    /* One plane too many, and nothing is copied. */
+    in.depth = 9;
+    in.from.z = 0;
+    SAY(cuMemcpy3D_v2(&in));
+    SAY(cuMemcpy3D_v2(&out));
+    printf("%s ", copied);
+    /* Planes that are in one another, without end; and that follow each other. */
+    out.depth = -1;
+    out.from.height = out.to.height = 1;
+    SAY(cuMemcpy3D_v2(&out));
+    out.from.height = out.to.height = 0;
+    SAY(cuMemcpy3D_v2(&out));
+    out.depth = 2;
+    SAY(cuMemcpy3D_v2(&out));
+    printf("%s ", copied);
+    out.from.height = 4;
     out.from.z = 9;
     SAY(cuMemcpy3D_v2(&out));
     out.from.memory = 3;

@@ -66,6 +66,29 @@ static void streams(void) {
     puts("");
 }
 
+/* As many events as there can be, each with a moment, and then some. */
+static void events(void) {
+    enum { MOST = 65536 };
+    static handle all[MOST];
+    handle context, other;
+    float took = -1;
+    int wrong = 0;
+    cuInit(0);
+    cuCtxCreate_v2(&context, 0, 0);
+    for (int i = 0; i < MOST; i++)
+        wrong += cuEventCreate(&all[i], 0) || cuEventRecord(all[i], NULL);
+    SAY(wrong);
+    SAY(cuEventCreate(&other, 0));
+    SAY(cudaEventCreate(&other));
+    SAY(cuEventElapsedTime(&took, all[0], all[MOST - 1]));
+    SAY(cuEventDestroy_v2(all[0]));
+    SAY(cuEventCreate(&other, 0));
+    SAY(cuEventRecord(other, NULL));
+    SAY(cuEventElapsedTime(&took, other, all[1]));
+    SAY(cuCtxDestroy_v2(context));
+    puts("");
+}
+
 static sem_t released;
 static int order[4], count;
 
@@ -139,6 +162,39 @@ static void functions(void) {
     int left = -1;
     sem_getvalue(&released, &left);
     SAY(left);
+    puts("");
+}
+
+static void nothing(void *of) {
+    (void)of;
+}
+
+static handle recorded;
+
+/* Launches until there is no more room, calls what would wait, and sends more than others may. */
+static void launches(void *statuses) {
+    int launched = 0, *status = statuses;
+    void *at;
+    while (cudaLaunchHostFunc(NULL, nothing, NULL) == 0)
+        launched++;
+    *status++ = launched > 32;
+    *status++ = cudaLaunchHostFunc(NULL, nothing, NULL);
+    *status++ = cudaMalloc(&at, 8);
+    *status++ = cudaStreamCreate(&at);
+    *status++ = cudaDeviceSynchronize();
+    for (int i = 0; i < 10000; i++)
+        *status |= cuEventRecord(recorded, NULL);
+}
+
+/* What a function of the program's calls does not wait for itself. */
+static void nested(void) {
+    int statuses[6] = {0};
+    alarm(60);
+    SAY(cudaEventCreate(&recorded));
+    SAY(cudaLaunchHostFunc(NULL, launches, statuses));
+    SAY(cudaDeviceSynchronize());
+    for (int i = 0; i < 6; i++)
+        SAY(statuses[i]);
     puts("");
 }
 
@@ -227,7 +283,9 @@ static void entries(void) {
 int main(int count, char **arguments) {
     static const struct part parts[] = {
         {"streams", streams},
+        {"events", events},
         {"functions", functions},
+        {"nested", nested},
         {"released", released_meanwhile},
         {"wrong", wrong},
         {"entries", entries},

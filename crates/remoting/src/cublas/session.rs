@@ -13,9 +13,9 @@ impl Session<'_> {
     fn blas(&self, function: Function, words: &Words, waits: bool) -> Result<Option<f64>> {
         if !waits {
             let sent = self.client().send(function.number(), words);
-            return sent.map(|()| None).map_err(|_| Status::ExecutionFailed);
+            return Ok(sent.map(|()| None)?);
         }
-        let answer = self.client().call(function.number(), words).map_err(|_| Status::ExecutionFailed)?;
+        let answer = self.client().call(function.number(), words)?;
         Status::from_wire(answer.first().copied().unwrap_or_default())?;
         Ok(answer.get(1).map(|word| f64::from_bits(*word)))
     }
