@@ -29,7 +29,8 @@ demo-reuse:
 
 install:
 	@test -d hooks/hooks.d/$(HOOKS) || { echo 'HOOKS is annotation or environment' >&2; exit 64; }
-	cargo build --workspace --exclude fake-nvml --release --locked
+	cargo build --release --locked
+	cargo build --workspace --exclude vgpu --exclude fake-nvml --release --locked
 	install -D -m 755 target/release/vgpu $(DESTDIR)$(PREFIX)/bin/vgpu
 	install -D -m 755 target/release/vgpu-worker $(REMOTE)/vgpu-worker
 	install -m 644 target/release/libvgpu_client.so $(REMOTE)/libvgpu_client.so

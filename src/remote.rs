@@ -8,6 +8,8 @@ pub mod worker;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use rustix::fs::fstat;
+
 use crate::driver::{DriverFile, Found, Kind};
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::trust::open_trusted;
@@ -53,7 +55,14 @@ pub fn find() -> Result<Installed> {
         let (fd, path) = (open(&path)?, path.to_string_lossy().into_owned());
         libraries.files.push(DriverFile { fd, kind: Kind::Library, names, path, link_at: None });
     }
-    Ok(Installed { libraries, worker: open(&directory.join(WORKER))? })
+    let path = directory.join(WORKER);
+    let worker = open(&path)?;
+    let mode = fstat(&worker).or_exit(Exit::Io, || format!("cannot examine {}", path.display()))?.st_mode;
+    if mode & 0o100 == 0 {
+        let message = format!("{} cannot be executed", path.display());
+        return Err(Error::new(Exit::Gpu, message).remedy(&format!("`chmod 755 {}`", path.display())));
+    }
+    Ok(Installed { libraries, worker })
 }
 
 fn open(path: &Path) -> Result<OwnedFd> {

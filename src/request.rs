@@ -176,6 +176,12 @@ impl Request {
         };
         if kinds.is_empty() {
             let asked = self.memory.map(|memory| format!(" with {memory} of memory")).unwrap_or_default();
+            if self.memory.is_none() && !offered.is_empty() {
+                return refuse(format!(
+                    "no type is named, and GPUs here have only {}; name one",
+                    list(offered)
+                ));
+            }
             return refuse(format!("no GPU here is cut into a type{asked}; there is {}", list(offered)));
         }
         Ok(Want { count: self.count, kinds })

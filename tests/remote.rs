@@ -401,6 +401,16 @@ fn what_is_not_installed_or_not_roots_is_refused() {
     std::os::unix::fs::chown(&worker, Some(1000), None).unwrap();
     let said = refused(77);
     assert!(said.contains("is not trusted: it belongs to uid 1000"), "{said}");
+    std::os::unix::fs::chown(&worker, Some(0), None).unwrap();
+    fs::set_permissions(&worker, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let said = refused(69);
+    assert!(said.contains("lib/vgpu/vgpu-worker cannot be executed; `chmod 755 "), "{said}");
+    let pool = host.pool_file();
+    let check = host.view().run(&[vgpu.to_str().unwrap(), "--config", &pool, "config", "check"]).ok().stdout;
+    assert!(
+        check.contains("warning: no container of type far would start: ") && check.contains("chmod"),
+        "{check}"
+    );
 }
 
 /// `vgpu plan` tells the same as the hook does.

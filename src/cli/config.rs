@@ -11,6 +11,7 @@ use crate::cli::printed;
 use crate::config::{self, CutGpu, GpuEntry, Kind, PoolFile, Share, Table, VgpuType};
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::gpu::{Inventory, MigDevice};
+use crate::remote;
 
 /// Arguments of `vgpu config init`.
 #[derive(Clone, Debug, clap::Args)]
@@ -112,7 +113,14 @@ pub fn check(
     }
     // The inner error has become problems, and there are none.
     let table = table?.unwrap_or_default();
-    said(out, &(warnings(&file, &table) + &summary(path, &file, &table)))
+    said(out, &(not_installed(&file) + &warnings(&file, &table) + &summary(path, &file, &table)))
+}
+
+/// Why containers of remote types would not start, if there are such types.
+fn not_installed(file: &PoolFile) -> String {
+    let is_remote = |kind: &&VgpuType| matches!(&kind.is, Kind::Share(share) if share.isolation.is_remote());
+    let why = file.types.iter().find(is_remote).and_then(|kind| Some((&kind.name, remote::find().err()?)));
+    why.map_or(String::new(), |(name, e)| format!("warning: no container of type {name} would start: {e}\n"))
 }
 
 fn wrong(path: &Path, n: usize) -> Error {

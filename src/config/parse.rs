@@ -17,10 +17,13 @@ use super::problem::Problem;
 use super::{GpuEntry, Isolation, Kind, Placement, Policy, PoolFile, RequestPolicy, Select, Share, VgpuType};
 use crate::driver::{Capabilities, Grant};
 use crate::error::quoted;
-use crate::types::{Invalid, MigProfile, Percent, TypeName};
+use crate::types::{Bytes, Invalid, MigProfile, Percent, TypeName};
 
 /// The most vGPUs of one type that a GPU is cut into.
 const MAX_COUNT: u32 = 1024;
+
+/// The most memory that a worker takes (crates/remoting/src/server.rs).
+const WORKERS: Bytes = Bytes(8 << 40);
 
 /// The longest wait for the pool's lock. A hook that waits keeps its engine waiting.
 const MAX_TIMEOUT: Duration = Duration::from_secs(60);
@@ -167,7 +170,13 @@ fn share<'t>(reader: &mut Reader<'t>, entry: &mut Section<'t>) -> Option<Share> 
     // It is not there, but it is a key of this table.
     reader.optional(entry, "mig", parsed::<MigProfile>);
     let isolation = isolated.map(Spanned::into_inner).unwrap_or_default();
-    Some(Share { memory: memory?.into_inner(), compute: compute?.into_inner(), isolation })
+    let memory = memory?;
+    if isolation.is_remote() && *memory.get_ref() > WORKERS {
+        let message = format!("memory cannot be {} where isolation is \"remote\"", memory.get_ref());
+        reader.wrong(memory.span(), message, format!("a worker has {WORKERS} at most"));
+        return None;
+    }
+    Some(Share { memory: memory.into_inner(), compute: compute?.into_inner(), isolation })
 }
 
 fn mig_devices<'t>(

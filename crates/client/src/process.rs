@@ -3,8 +3,8 @@
 use std::cell::RefCell;
 use std::env;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
 
 use vgpu_remoting::channel::{Channel, Client, reach};
 use vgpu_remoting::counters::Counts;
@@ -47,10 +47,27 @@ pub fn call<E: From<Status>>(
     };
     let made = THREAD.try_with(|entered| make(&mut *entered.try_borrow_mut().ok()?));
     // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
-    made.ok()
+    let result = made
+        .ok()
         .flatten()
         .or_else(|| make(&mut Entered::new()))
-        .unwrap_or_else(|| Err(Status::InternalError.into()))
+        .unwrap_or_else(|| Err(Status::InternalError.into()));
+    if result.is_err() {
+        tell_of_the_end();
+    }
+    result
+}
+
+/// Says once that the worker is gone, if it was there: the error of a call alone looks as if the program were to blame.
+#[cold]
+fn tell_of_the_end() {
+    static SAID: Once = Once::new();
+    let had_one = |session: &&Session<'_>| !session.client().channel().device().is_empty();
+    if SESSION.get().filter(had_one).is_some_and(|session| session.client().is_gone()) {
+        SAID.call_once(|| {
+            log("the container's worker is gone, and is not replaced; nothing can be computed before a new start")
+        });
+    }
 }
 
 /// What this process has counted, which is nothing before its first call.
@@ -75,7 +92,11 @@ fn begin() -> Session<'static> {
     let mode = match env::var("VGPU_REUSE").as_deref() {
         Ok("off") => Mode::Forward,
         Ok("off,waiting") => Mode::ForwardAndWait,
-        _ => Mode::Reuse,
+        Ok("") | Err(env::VarError::NotPresent) => Mode::Reuse,
+        _ => {
+            log("VGPU_REUSE is neither off nor off,waiting: descriptors are reused");
+            Mode::Reuse
+        }
     };
     let channel: &Channel = Box::leak(Box::new(channel()));
     unserved::tell(channel.counters());

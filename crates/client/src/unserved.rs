@@ -64,7 +64,7 @@ fn note(library: &'static str, name: &CStr) {
     let mut unserved = lock();
     let known = unserved.calls.iter().position(|call| call.library == library && call.name == name);
     let index = known.unwrap_or_else(|| {
-        log(&format!("{library}: {name} is not served: it says that it is not supported"));
+        log(&format!("{library}: {name} is not served by vgpu: it answers that it is not supported"));
         unserved.calls.push(Call { library, name: name.into_owned(), count: 0 });
         unserved.calls.len() - 1
     });

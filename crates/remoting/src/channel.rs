@@ -575,6 +575,12 @@ impl<'a> Client<'a> {
         self.freed.notify_one();
     }
 
+    /// Was the worker found gone?
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
     /// The channel that it sends through.
     #[must_use]
     pub fn channel(&self) -> &'a Channel {

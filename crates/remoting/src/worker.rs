@@ -174,12 +174,14 @@ impl<'a, B: Backend + Blas + Device> Worker<'a, B> {
         answer.push(0);
         let result = match (head.function, arguments) {
             (SYNCHRONISE, []) => self.kept,
+            // As with CUDA, after an error everything has it.
+            (ALLOCATE, [_]) | (ALLOCATE_HOST, [_]) | (INFO, []) if self.kept.is_err() => self.kept,
             (ALLOCATE, [bytes]) => {
                 let address = self.backend.allocate(*bytes);
                 answer.extend(address);
                 address.map(|_| ()).ok_or(Status::AllocFailed)
             }
-            (FREE, [address]) if self.backend.free(*address) => Ok(()),
+            (FREE, [address]) if self.backend.free(*address) => self.kept,
             (FREE, [_]) => Err(Status::BadParam),
             (COPY_IN | COPY_OUT, &[address, pitch, width, count]) => {
                 self.copy(head.function, rows((address, pitch)), width, count)?

@@ -114,12 +114,12 @@ fn it_is_who_it_is_told_to_be() {
 
 /// As where other processes of its user have all that there may be, and it may not have more.
 #[test]
-#[ignore = "needs root: it is another user, who may have one thread"]
+#[ignore = "needs root: it is another user, who may have two threads"]
 fn a_thread_that_there_is_not_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let mut program = started(
-        "as='prlimit --nproc=1 setpriv --bounding-set -sys_resource'",
+        "as='prlimit --nproc=2 setpriv --bounding-set -sys_resource'",
         &format!("--user 4712 2>{}", log.display()),
         None,
     );

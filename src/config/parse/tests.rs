@@ -576,6 +576,13 @@ fn a_type_says_how_its_vgpus_are_isolated() {
         let found = problems(&format!("{SMALL}isolation = {wrong}\n"));
         assert_eq!(found, [format!("5:13 isolation cannot be {wrong}; {rule}")]);
     }
+    let most = |memory: &str| {
+        let small = SMALL.replace("10GiB", memory) + "isolation = \"remote\"\n";
+        problems(&small)
+    };
+    assert_eq!(most("8TiB"), [""; 0]);
+    let wrong = "3:10 memory cannot be 9TiB where isolation is \"remote\"; a worker has 8TiB at most";
+    assert_eq!(most("9TiB"), [wrong]);
     let mig = problems(&format!("{MIG}isolation = \"remote\"\n"));
     assert_eq!(
         mig,
