@@ -409,9 +409,12 @@ fn written() -> impl Strategy<Value = (PoolFile, String)> {
             (Just((names, sizes, cuts, policy, most, dir)), prop::collection::vec(kinds, 5))
         })
         .prop_map(|((names, sizes, cuts, policy, most, dir), kinds)| {
-            let isolation = |c: i64| if c % 3 == 0 { Isolation::Remote } else { Isolation::None };
+            let isolation = |m: u64, c: i64| match c % 3 {
+                0 if Bytes(m) <= WORKERS => Isolation::Remote,
+                _ => Isolation::None,
+            };
             let types: Vec<_> =
-                names.iter().zip(&sizes).map(|(n, (m, c))| kind(n, *m, *c, isolation(*c))).collect();
+                names.iter().zip(&sizes).map(|(n, (m, c))| kind(n, *m, *c, isolation(*m, *c))).collect();
             let (pack, overcommit, other, millis, default) = policy;
             let gpus = cuts.iter().enumerate().map(|(i, (how, counts))| GpuEntry {
                 select: select_of(i, *how),
