@@ -104,6 +104,13 @@ pub struct VgpuType {
     pub is: Kind,
 }
 
+impl VgpuType {
+    /// Are its vGPUs those of workers?
+    pub fn is_remote(&self) -> bool {
+        matches!(&self.is, Kind::Share(share) if share.isolation.is_remote())
+    }
+}
+
 /// What the vGPUs of a type are.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {

@@ -166,7 +166,9 @@ fn bring_in<'a>(
     let allow_other_access = rollback.pool.policy.allow_other_access;
     let plan = host.plan(lease, &servable, &rollback.pool.policy)?;
     let Servable { bundle, rules, found, worker, .. } = servable;
-    let closed: Vec<DeviceNumber> = plan.others.iter().map(|node| node.number).collect();
+    // For whoever has no GPU that is all of the driver's nodes, also those that are none of a GPU's own.
+    let remote = if plan.remote { plan.others.as_slice() } else { &[] };
+    let closed: Vec<DeviceNumber> = remote.iter().map(|node| node.number).collect();
     match (lease.remote(), worker) {
         (None, None) => {}
         (Some(memory), Some(program)) => {

@@ -3,6 +3,8 @@
 //! NVIDIA's libraries (docs/reuse.md). Both are installed with this program, in `lib/vgpu` beside its own directory.
 //! Finds them here, and opens them; [`worker`] starts one.
 
+mod cgroups;
+pub mod status;
 pub mod worker;
 
 use std::os::fd::OwnedFd;

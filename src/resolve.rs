@@ -14,6 +14,9 @@ use crate::types::{
     ContainerId, DeviceNumber, GpuUuid, MigInstance, MigProfile, MigUuid, PciAddress, Percent, VgpuId,
 };
 
+/// Where a container has the driver's files, or the client's. CUDA images have it in PATH and LD_LIBRARY_PATH.
+pub const PLACE: &str = "/usr/local/nvidia";
+
 /// Everything that goes into one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use common::client;
 use common::container::{Builder, Container};
-use common::host::{Host, make_dir};
+use common::host::{Host, MAJOR, make_dir, make_node};
 use common::image::furnish;
 use common::leases::{assert_refused, holders};
 use common::library::{Machine, shared_object};
@@ -23,6 +23,7 @@ use common::sees;
 use common::strace::{self, Fault};
 use common::view::Cgroups;
 use common::wait::Process;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
 /// Where the image has its libraries.
@@ -70,11 +71,16 @@ on_every_runtime! {
     fn a_container_has_a_worker_and_no_gpu(cgroups, runtime) {
         let host = host(cgroups);
         for mapped in [false, true] {
-            let container = sees::smuggled(far(&host, runtime)).mapped_if(mapped).build();
+            // Nodes of the driver's that the image brings where nobody looks for them.
+            let control = [("opt/ctl", MAJOR, 255), ("opt/uvm", host.uvm_major(), 0)];
+            let smuggled = sees::smuggled(far(&host, runtime)).furnish(|root| {
+                control.iter().for_each(|(path, major, minor)| make_node(&root.join(path), *major, *minor));
+            });
+            let container = smuggled.mapped_if(mapped).build();
             let up = container.up();
             assert_eq!(up.code, Some(0), "{up} {}", container.hook_stderr("createRuntime"));
             let process = Process::of(worker(&container));
-            let seen = container.probe(&sees::PATHS);
+            let seen = container.probe(&[&sees::PATHS[..], &["/opt/ctl", "/opt/uvm"]].concat());
             assert!(seen.nodes.is_empty() && seen.opened.values().all(|opened| *opened != Opened::Allowed), "{seen:?}");
             let vgpu = &seen.lease.expect("a lease")["vgpus"][0];
             assert_eq!((&vgpu["isolation"], &vgpu["device"]), (&"remote".into(), &Value::Null));
@@ -271,6 +277,17 @@ fn an_image_that_could_not_load_the_client() {
     let said = assert_refused(&odd, 65);
     assert!(said.contains("the container's /etc/ld.so.preload is no regular file"), "{said}");
     assert_eq!((client::workers(odd.id()), sockets(&host).len()), (vec![], 0));
+    // Nobody waits for a FIFO, and what a link leads to on the host is not read.
+    let outside = host.dir().join("outside");
+    fs::write(&outside, "libsecret.so\n").unwrap();
+    let fifo = |root: &Path| {
+        mknodat(CWD, root.join(PRELOAD), FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+    };
+    let link = |root: &Path| std::os::unix::fs::symlink(&outside, root.join(PRELOAD)).unwrap();
+    for make in [&fifo as &dyn Fn(&Path), &link] {
+        let said = assert_refused(&far(&host, Runtime::Runc).furnish(make).build(), 65);
+        assert!(said.contains("is no regular file") && !said.contains("secret"), "{said}");
+    }
     // Without such a library, nothing reads it.
     let none = host.container(Runtime::Runc).annotation("vgpu.type", "far").build();
     none.up().ok();
@@ -397,6 +414,11 @@ fn what_is_not_installed_or_not_roots_is_refused() {
     let said = refused(69);
     assert!(said.contains("lib/vgpu/vgpu-worker, which isolation"), "{said}");
     let worker = place.join("lib/vgpu/vgpu-worker");
+    // One that ends at once is none, and no container starts without.
+    fs::copy("/bin/true", &worker).unwrap();
+    let said = refused(74);
+    assert!(said.contains("the container's worker does not answer"), "{said}");
+    assert_eq!((holders(&host).len(), sockets(&host).len()), (0, 0));
     fs::copy(client::directory().join("vgpu-worker"), &worker).unwrap();
     std::os::unix::fs::chown(&worker, Some(1000), None).unwrap();
     let said = refused(77);
@@ -431,6 +453,29 @@ fn a_plan_shows_the_worker() {
         "{text}"
     );
     assert!(!host.state_dir().join("workers").exists());
+}
+
+/// A hook that is listed twice, and between its calls another thing is meant by the type: what the container has is not
+/// what it gets now, and it does not start with neither.
+#[test]
+#[ignore = "needs root: makes a container"]
+fn a_type_that_becomes_another_while_its_container_starts() {
+    let host = host(Cgroups::V1);
+    let pool = |isolation: &str| {
+        let kind = "[[type]]\nname = \"far\"\nmemory = \"64MiB\"\ncompute = 25\nisolation = ";
+        format!("{kind}{isolation:?}\n[[gpu]]\nproduct = \"*\"\nvgpus = {{ far = 1 }}\n")
+    };
+    let lot = Lot::new(&host, 1).of_type("far");
+    for (n, (before, after)) in [("remote", "none"), ("none", "remote")].into_iter().enumerate() {
+        host.write_pool(&pool(before));
+        let container = lot.park(&format!("{}-{n}", host.name()));
+        host.run_hook("createRuntime", &container.created()).ok();
+        host.write_pool(&pool(after));
+        let refused = host.run_hook("createRuntime", &container.created()).exits(65);
+        assert!(refused.stderr.contains("isolation was changed in pool.toml"), "{refused}");
+        container.end();
+        host.run_hook("poststop", &container.stopped()).ok();
+    }
 }
 
 /// System calls of a hook that starts a worker fail in turn, or are its last: no worker outlives its container, none is

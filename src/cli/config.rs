@@ -118,8 +118,8 @@ pub fn check(
 
 /// Why containers of remote types would not start, if there are such types.
 fn not_installed(file: &PoolFile) -> String {
-    let is_remote = |kind: &&VgpuType| matches!(&kind.is, Kind::Share(share) if share.isolation.is_remote());
-    let why = file.types.iter().find(is_remote).and_then(|kind| Some((&kind.name, remote::find().err()?)));
+    let remote = file.types.iter().find(|kind| kind.is_remote());
+    let why = remote.and_then(|kind| Some((&kind.name, remote::find().err()?)));
     why.map_or(String::new(), |(name, e)| format!("warning: no container of type {name} would start: {e}\n"))
 }
 

@@ -12,7 +12,7 @@ use crate::config::Vgpu;
 use crate::error::{Result, quoted};
 use crate::gpu::{Inventory, Unusable};
 use crate::pool::{Held, Lease, liveness, with_room};
-use crate::remote::worker;
+use crate::remote::status::{self, Status as WorkerSays};
 use crate::types::{GpuUuid, MigProfile, MigUuid, Percent, VgpuId};
 
 /// What `--json` prints; the field names are stable. `reason`, `absent`, `mig_mode` and `mig` are there only where
@@ -87,14 +87,14 @@ struct LeaseStatus<'a> {
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum WorkerStatus {
-    Says(worker::Status),
+    Says(WorkerSays),
     IsSilent { error: String },
 }
 
 impl WorkerStatus {
     fn of(view: &View, lease: &Lease) -> Option<Self> {
         let state_dir = view.state_dir.as_ref().filter(|_| lease.remote().is_some())?;
-        Some(match worker::status(state_dir, lease) {
+        Some(match status::of(state_dir, lease) {
             Ok(status) => Self::Says(status),
             Err(e) => Self::IsSilent { error: why(&e) },
         })
@@ -115,12 +115,12 @@ fn why(e: &io::Error) -> String {
 /// A line of it.
 impl fmt::Display for WorkerStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let worker::Status { backend, memory, processes, counters, unserved } = match self {
+        let WorkerSays { backend, memory, processes, counters, unserved } = match self {
             Self::Says(status) => status,
             Self::IsSilent { error } => return f.write_str(error),
         };
         let (used, limit) = (show_memory(memory.used), show_memory(memory.limit));
-        let worker::Counters { calls, records, wakeups, predicted, known, new, bytes } = counters;
+        let status::Counters { calls, records, wakeups, predicted, known, new, bytes } = counters;
         let s = if processes.live == 1 { "" } else { "es" };
         write!(f, "worker {}: {used} of {limit} used, {} process{s}; ", quoted(backend), processes.live)?;
         write!(f, "{calls} calls, {records} records, {wakeups} wake-ups, {} copied; ", show_memory(*bytes))?;

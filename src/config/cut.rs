@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::problem::Problem;
-use super::{CutGpu, GpuEntry, Isolation, Kind, Offered, PoolFile, Select, Share, Table, Vgpu, VgpuType};
+use super::{CutGpu, GpuEntry, Isolation, Kind, Offered, PoolFile, Select, Share, Table, Vgpu};
 use crate::error::quoted;
 use crate::gpu::{Gpu, Inventory, MigDevice};
 use crate::types::{Bytes, GpuUuid, Part, TypeName, VgpuId};
@@ -52,8 +52,7 @@ impl PoolFile {
 
     /// Is a vGPU of one of these types a worker's? Then each of them is ([`crate::request::Request::want`]).
     pub fn is_remote(&self, kinds: &[TypeName]) -> bool {
-        let is = |kind: &VgpuType| matches!(&kind.is, Kind::Share(share) if share.isolation.is_remote());
-        self.types.iter().any(|kind| kinds.contains(&kind.name) && is(kind))
+        self.types.iter().any(|kind| kinds.contains(&kind.name) && kind.is_remote())
     }
 
     fn cut_gpu(&self, entry: &GpuEntry, gpu: &Gpu) -> CutGpu {

@@ -14,7 +14,7 @@ use super::etc::{New, Old, replace};
 use super::place::{Place, mount_id};
 use crate::error::Result;
 use crate::ldcache::{self, Cache, Damaged, Entry, flags};
-use crate::resolve::{Dir, File as Planned};
+use crate::resolve::{Dir, File as Planned, PLACE};
 
 /// The cache, in `/etc` and in the driver's tmpfs.
 const CACHE: &str = "ld.so.cache";
@@ -23,16 +23,13 @@ const CACHE: &str = "ld.so.cache";
 const DROP_IN: &str = "etc/ld.so.conf.d/00-vgpu.conf";
 const CONF_DIR: &str = "etc/ld.so.conf.d";
 
-/// Where the driver's files are.
-const DRIVER: &str = "/usr/local/nvidia";
-
 /// The container's cache with the libraries of these files merged in; none where the image has none (musl), or one
 /// that a loader might take and that cannot be read here: it stays. `proc` is the host's `/proc`.
 pub(super) fn merged(container: &Place, files: &[&Planned], proc: &OwnedFd) -> Result<Option<New>> {
     let Some(old) = Old::find(container, CACHE)? else { return Ok(None) };
     let image = old.read(proc, ldcache::LARGEST as u64)?;
     let cache = match ldcache::parse(&image) {
-        Ok(cache) => cache.without(DRIVER),
+        Ok(cache) => cache.without(PLACE),
         // A loader does without such a file.
         Err(Damaged::NotACache | Damaged::Truncated | Damaged::ByteOrder) => Cache::default(),
         Err(Damaged::TooLarge | Damaged::Overlapping) => return Ok(None),
@@ -53,7 +50,7 @@ pub(super) fn write_drop_in(container: &Place, files: &[&Planned]) -> Result<()>
 pub(super) fn directories(files: &[&Planned]) -> String {
     let used = |dir: &Dir| files.iter().any(|file| file.dir == *dir);
     let dirs = [Dir::Lib64, Dir::Lib32].into_iter().filter(used);
-    dirs.map(|dir| format!("{DRIVER}/{}\n", dir.as_str())).collect()
+    dirs.map(|dir| format!("{PLACE}/{}\n", dir.as_str())).collect()
 }
 
 /// The cache with an entry for each name of each library.
@@ -62,7 +59,7 @@ fn merge(cache: &Cache, files: &[&Planned]) -> Vec<u8> {
     for file in files {
         let Some(flags) = flags_of(file.dir) else { continue };
         for name in [&file.name].into_iter().chain(&file.links) {
-            let path = CString::new(format!("{DRIVER}/{}/{name}", file.dir.as_str()));
+            let path = CString::new(format!("{PLACE}/{}/{name}", file.dir.as_str()));
             // Names of files have no NUL.
             if let (Ok(soname), Ok(path)) = (CString::new(name.as_str()), path) {
                 names.push((soname, path, flags));

@@ -18,10 +18,10 @@ use super::{cache, musl, preload};
 use crate::container::RootIds;
 use crate::driver::DriverFile;
 use crate::error::{Error, Exit, OrExit, Result};
-use crate::resolve::{Dir, File};
+use crate::resolve::{self, Dir, File};
 
 /// Where they are, relative to the container's root.
-const PLACE: &str = "usr/local/nvidia";
+const PLACE: &str = resolve::PLACE.split_at(1).1;
 
 /// What tells each loader of the driver: the image's own file with these files' libraries in it; none where the image has
 /// no such loader. `proc` is the host's `/proc`.

@@ -17,7 +17,7 @@ use super::place::{Place, is_of_container, meddled, shown};
 use crate::elf::{Class, Elf, Machine};
 use crate::error::{Error, Exit, OrExit, Result};
 use crate::remote::CLIENT;
-use crate::resolve::Dir;
+use crate::resolve::{Dir, PLACE};
 
 /// The file, in `/etc`.
 const PRELOAD: &str = "ld.so.preload";
@@ -62,7 +62,7 @@ fn with_libraries(image: &[u8], files: &[OpenFile]) -> Vec<u8> {
     for file in
         files.iter().map(|file| &file.file).filter(|file| file.dir == Dir::Lib64 && file.name != CLIENT)
     {
-        text.extend(format!("/usr/local/nvidia/lib64/{}\n", file.name).bytes());
+        text.extend(format!("{PLACE}/{}/{}\n", file.dir.as_str(), file.name).bytes());
     }
     text
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::quoted;
+use crate::resolve::PLACE;
 
 /// Where a hook mounts something in every container with a lease.
-const MOUNT_POINTS: [&str; 2] = ["/dev/vgpu", "/usr/local/nvidia"];
+const MOUNT_POINTS: [&str; 2] = ["/dev/vgpu", PLACE];
 
 /// A line for each doubt. The text is one that was read as a bundle.
 pub(super) fn doubts(config_json: &[u8]) -> Vec<String> {

@@ -12,13 +12,10 @@ use crate::config::{Isolation, PoolFile};
 use crate::driver::Capabilities;
 use crate::gpu::{DriverRoot, Inventory, MigDevice};
 use crate::pool::Held;
-use crate::resolve::{File, MigAccess, Node, Socket};
+use crate::resolve::{File, MigAccess, Node, PLACE, Socket};
 use crate::types::{
     Bytes, DeviceNumber, GpuUuid, MigProfile, MigUuid, PciAddress, Percent, TypeName, VgpuId,
 };
-
-/// Where the driver's files are in a container.
-const PLACE: &str = "/usr/local/nvidia";
 
 /// What `--json` prints; the field names are stable. Amounts are in bytes and percent, paths are those in the
 /// container, and `source` those on the host.
