@@ -4,10 +4,11 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Program, SOCKET, connect, session};
 use serde_json::{Value, json};
@@ -35,7 +36,9 @@ fn status(socket: &Path) -> Value {
 
 /// Until the worker has seen that a client has ended.
 fn when_live(socket: &Path, live: u64) -> Value {
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
+        assert!(Instant::now() < end, "never {live} live");
         let status = status(socket);
         if status["processes"]["live"] == live {
             return status;
@@ -208,4 +211,21 @@ fn memory_of_a_program_that_has_ended_is_the_next_ones() {
         client.args(["--exact", "client_that_leaves_memory", "--nocapture"]).env(SOCKET, &program.socket);
         assert!(client.status().unwrap().success());
     }
+}
+
+/// A process that executes another program is there yet, and its connection is not. What it had is given back, though
+/// somebody has the memory open that it shared.
+#[test]
+fn a_client_ends_with_its_connection() {
+    let program = Program::start(1 << 20);
+    let channel = connect(&program.socket);
+    let session = session(Mode::Reuse, &channel);
+    let address = session.allocate(3 << 18).unwrap();
+    session.copy_in(address, &vec![1; 3 << 18]).unwrap();
+    let shared = channel.host().unwrap().0.file().try_clone().unwrap();
+    assert!(shared.metadata().unwrap().blocks() > 0);
+    drop(session);
+    drop(channel);
+    assert_eq!(when_live(&program.socket, 0)["memory"]["used"], 0);
+    assert_eq!(shared.metadata().unwrap().blocks(), 0);
 }
