@@ -1,6 +1,6 @@
 //! What there is once in a process, and once in each of its threads.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::env;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,8 @@ static SESSION: OnceLock<Session<'static>> = OnceLock::new();
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static THREAD: RefCell<Entered> = RefCell::new(Entered::new());
+    /// What it keeps, but while it is in a call.
+    static THREAD: Cell<Option<Box<Entered>>> = const { Cell::new(None) };
 }
 
 /// Makes a call of this process's, with what the thread keeps for itself.
@@ -32,31 +33,32 @@ thread_local! {
 /// # Errors
 /// The call's. `NotInitialized` in a child of a process that had begun: it may find its parent's locks held by threads
 /// that it does not have, and its worker is its parent's. So nothing of it is touched.
-#[inline]
+#[inline(always)]
 pub fn call<E: From<Status>>(
     call: impl FnOnce(&'static Session<'static>, &mut Thread) -> Result<(), E>,
 ) -> Result<(), E> {
     if is_forked() {
         return Err(Status::NotInitialized.into());
     }
-    let mut call = Some(call);
-    let mut make = |entered: &mut Entered| {
-        let thread = entered.thread.as_mut()?;
-        entered.session.called(thread);
-        Some(call.take()?(entered.session, thread))
-    };
-    let made = THREAD.try_with(|entered| make(&mut *entered.try_borrow_mut().ok()?));
-    // Else the thread ends, and calls from a destructor; or a signal has interrupted a call, and calls.
-    let result = made
-        .ok()
-        .flatten()
-        .or_else(|| make(&mut Entered::new()))
-        .unwrap_or_else(|| Err(Status::InternalError.into()));
+    // There is none in the first call, in one from a signal that has interrupted another, and once the thread ends.
+    let kept = THREAD.try_with(Cell::take).ok().flatten();
+    let mut entered = kept.unwrap_or_else(Entered::new);
+    entered.session.called(&entered.thread);
+    let result = call(entered.session, &mut entered.thread);
+    let mut entered = Some(entered);
+    let _ = THREAD.try_with(|kept| entered = kept.replace(entered.take()));
+    if entered.is_some() {
+        // What a signal's call has put there meanwhile; or this, since the thread ends.
+        leave(entered);
+    }
     if result.is_err() {
         tell_of_the_end();
     }
     result
 }
+
+#[cold]
+fn leave(_: Option<Box<Entered>>) {}
 
 /// Says once that the worker is gone, if it was there: the error of a call alone looks as if the program were to blame.
 #[cold]
@@ -115,21 +117,21 @@ fn channel() -> Channel {
 /// What a thread keeps, until it ends.
 struct Entered {
     session: &'static Session<'static>,
-    /// There until it is dropped.
-    thread: Option<Thread>,
+    thread: Thread,
 }
 
 impl Entered {
-    fn new() -> Self {
+    #[cold]
+    fn new() -> Box<Self> {
         let session = SESSION.get_or_init(begin);
-        Self { session, thread: Some(session.enter()) }
+        Box::new(Self { session, thread: session.enter() })
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(thread) = self.thread.take().filter(|_| !is_forked()) {
-            self.session.leave(thread);
+        if !is_forked() {
+            self.session.leave(&mut self.thread);
         }
     }
 }

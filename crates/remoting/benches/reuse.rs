@@ -173,7 +173,7 @@ fn iteration(session: &Session<'_>) -> f64 {
         session.reuse().backward(thread, &[0x2000]);
         last = start.elapsed().as_secs_f64() * 1e6;
     }
-    session.leave(entered);
+    session.leave(&mut entered);
     last
 }
 

@@ -149,11 +149,11 @@ impl<'a> Contents<'a> {
     /// Has `id` this content? `content` is the words of the sort.
     #[inline]
     #[must_use]
-    pub fn holds(&self, id: Id, sort: Sort, content: &[u64]) -> bool {
+    pub fn holds(&self, id: Id, sort: Sort, content: impl Iterator<Item = u64>) -> bool {
         let mark = self.table.mark(id, sort);
         let entry = self.table.entry(id);
         entry[0].load(Ordering::Acquire) == mark
-            && entry[1..].iter().zip(content).all(|(is, wanted)| is.load(Ordering::Relaxed) == *wanted)
+            && entry[1..].iter().zip(content).all(|(is, wanted)| is.load(Ordering::Relaxed) == wanted)
             && {
                 // Any word of the next epoch that was read is after that epoch's clearing of the mark.
                 fence(Ordering::Acquire);
@@ -167,7 +167,7 @@ impl<'a> Contents<'a> {
         self.probe(sort, content)
             .map(|place| Id(self.index[place].load(Ordering::Relaxed)))
             .take_while(|id| self.is_of(*id, epoch))
-            .find(|id| self.holds(*id, sort, content))
+            .find(|id| self.holds(*id, sort, content.iter().copied()))
     }
 
     #[inline]
@@ -314,9 +314,9 @@ mod tests {
         let epoch = contents.epoch(&writer);
         assert_eq!(contents.find(epoch, SORT, &content(2)), Some(second));
         assert_eq!(contents.find(epoch, SORT, &content(3)), None);
-        assert!(contents.holds(first, SORT, &content(1)));
-        assert!(!contents.holds(first, SORT, &content(2)));
-        assert!(!contents.holds(Id::NONE, SORT, &[0; WORDS]));
+        assert!(contents.holds(first, SORT, content(1).into_iter()));
+        assert!(!contents.holds(first, SORT, content(2).into_iter()));
+        assert!(!contents.holds(Id::NONE, SORT, [0; WORDS].into_iter()));
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
         let (contents, mut writer) = Contents::new(region(64));
         let (tensor, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
         for sort in [Sort { kind: Kind::Filter, ..SORT }, Sort { version: Version::V8, ..SORT }] {
-            assert!(!contents.holds(tensor, sort, &content(1)));
+            assert!(!contents.holds(tensor, sort, content(1).into_iter()));
             assert_ne!(contents.intern(&mut writer, sort, &content(1)).unwrap().0, tensor);
         }
     }
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(contents.find(epoch, SORT, &content(0)), None);
         let (again, new) = contents.intern(&mut writer, SORT, &content(6)).unwrap();
         assert!(new && again != ids[0] && contents.epoch_of(again) == epoch);
-        assert!(!contents.holds(ids[0], SORT, &content(0)), "overwritten");
+        assert!(!contents.holds(ids[0], SORT, content(0).into_iter()), "overwritten");
     }
 
     #[test]
@@ -416,7 +416,8 @@ mod loom_tests {
                 contents.next_epoch(&mut writer);
                 let contents = Arc::new(contents);
                 let theirs = Arc::clone(&contents);
-                let thread = thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, &wrong)));
+                let thread =
+                    thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, wrong.into_iter())));
                 contents.intern(&mut writer, SORT, &content(2)).unwrap();
                 thread.join().unwrap();
             });

@@ -102,7 +102,7 @@ enum Words<'a> {
 }
 
 /// Which block a thread has; 0 is the one that threads share.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Place(usize);
 
 impl Default for Counters<'_> {

@@ -54,6 +54,7 @@ pub mod ring;
 pub mod server;
 #[cfg(not(loom))]
 pub mod session;
+#[cfg(not(loom))]
 pub mod slots;
 pub mod staging;
 #[cfg(not(loom))]

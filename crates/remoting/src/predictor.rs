@@ -35,9 +35,14 @@ pub struct Lanes {
     thread: u32,
     stream: u64,
     lanes: Vec<Lane>,
+    /// Where among these the last one of each kind was found.
+    last: [u8; KINDS],
     /// The iteration that the thread knows of.
     iteration: u64,
 }
+
+/// Numbers of kinds are less.
+const KINDS: usize = 16;
 
 #[derive(Debug)]
 struct Lane {
@@ -59,7 +64,7 @@ impl Lanes {
     /// None yet.
     #[must_use]
     pub fn new(thread: u32) -> Self {
-        Self { thread, stream: 0, lanes: Vec::new(), iteration: 0 }
+        Self { thread, stream: 0, lanes: Vec::new(), last: [0; KINDS], iteration: 0 }
     }
 
     /// The stream of the handle that the thread used last: creates say none themselves.
@@ -69,18 +74,28 @@ impl Lanes {
 
     /// A guess at what will be the content of a descriptor that is created now, and the ticket with which the content
     /// is to be told.
-    #[inline]
+    #[inline(always)]
     pub fn create(&mut self, iteration: u64, sort: Sort) -> (Id, u64) {
         self.turn(iteration);
-        let (thread, stream) = (self.thread, self.stream);
-        let found = self.lanes.iter().position(|lane| lane.sort == sort && lane.stream == stream);
-        let Some(number) = found.or_else(|| self.open(sort)) else { return (Id::NONE, 0) };
-        let (guess, sequence) = self.lanes[number].create();
-        let ticket = u64::from(thread) << (SEQUENCE_BITS + LANE_BITS) | (number as u64) << SEQUENCE_BITS;
+        let last = self.last[sort.kind as usize % KINDS];
+        let found = self.lanes.get(usize::from(last)).is_some_and(|lane| lane.is(sort, self.stream));
+        let number = if found { Some(last) } else { self.find(sort) };
+        let Some(number) = number else { return (Id::NONE, 0) };
+        let (guess, sequence) = self.lanes[usize::from(number)].create();
+        let ticket =
+            u64::from(self.thread) << (SEQUENCE_BITS + LANE_BITS) | u64::from(number) << SEQUENCE_BITS;
         (guess, ticket | u64::from(sequence))
     }
 
+    /// The lane of a sort, which is opened if there is none.
     #[cold]
+    fn find(&mut self, sort: Sort) -> Option<u8> {
+        let found = self.lanes.iter().position(|lane| lane.is(sort, self.stream));
+        let number = found.or_else(|| self.open(sort))? as u8;
+        self.last[sort.kind as usize % KINDS] = number;
+        Some(number)
+    }
+
     fn open(&mut self, sort: Sort) -> Option<usize> {
         if self.lanes.len() == MAX_LANES {
             return None;
@@ -121,27 +136,45 @@ impl Lanes {
         self.lanes.iter_mut().for_each(|lane| lane.computed = lane.tail.len());
     }
 
-    #[inline]
+    #[inline(always)]
     fn turn(&mut self, iteration: u64) {
         if self.iteration != iteration {
-            self.iteration = iteration;
-            self.lanes.iter_mut().for_each(Lane::turn);
+            self.begin(iteration);
         }
+    }
+
+    #[cold]
+    fn begin(&mut self, iteration: u64) {
+        self.iteration = iteration;
+        self.lanes.iter_mut().for_each(Lane::turn);
     }
 }
 
 impl Lane {
     #[inline]
+    fn is(&self, sort: Sort, stream: u64) -> bool {
+        self.sort == sort && self.stream == stream
+    }
+
+    #[inline(always)]
     fn create(&mut self) -> (Id, u32) {
-        if self.tail.len() == LONGEST {
-            self.computed = LONGEST;
-            self.turn();
+        if self.tail.len() == self.tail.capacity() {
+            self.make_room();
         }
         let guess = self.queue.get(self.head).copied().unwrap_or_default();
         self.head = if self.head + 1 < self.queue.len() { self.head + 1 } else { 0 };
         let sequence = self.base.wrapping_add(self.tail.len() as u32);
         self.tail.push(Id::NONE);
         (guess, sequence)
+    }
+
+    #[cold]
+    fn make_room(&mut self) {
+        if self.tail.len() >= LONGEST {
+            self.computed = self.tail.len();
+            self.turn();
+        }
+        self.tail.reserve(64);
     }
 
     /// Begins an iteration with what was created since the last compute. One in which the thread computed nothing

@@ -94,9 +94,9 @@ impl<'a> Reuse<'a> {
     }
 
     /// Takes back what a thread had that ends.
-    pub fn leave(&self, mut thread: Thread) {
+    pub fn leave(&self, thread: &mut Thread) {
         self.slots.empty(&mut thread.magazine);
-        self.counters.leave(thread.counters);
+        self.counters.leave(std::mem::take(&mut thread.counters));
     }
 
     /// Counts a call of a thread's.
@@ -109,7 +109,7 @@ impl<'a> Reuse<'a> {
     ///
     /// # Errors
     /// `AllocFailed` where there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn create<C: Content>(&self, thread: &mut Thread, version: Version) -> Result<usize, Status> {
         let sort = Sort { kind: C::KIND, version };
         let (guess, ticket) = thread.lanes.create(self.iteration.load(Ordering::Relaxed), sort);
@@ -125,19 +125,45 @@ impl<'a> Reuse<'a> {
     ///
     /// # Errors
     /// The rule's; `BadParam` for a handle that is none.
-    #[inline]
+    #[inline(always)]
     pub fn change<C: Content>(
         &self,
         version: Version,
         handle: usize,
         rule: impl FnOnce(Version, &mut C) -> Result<(), Status>,
     ) -> Result<(), Status> {
+        let (slot, mut content) = self.begin_change(version, handle)?;
+        let answer = rule(version, &mut content);
+        self.end_change(slot, handle, &content);
+        answer
+    }
+
+    /// A set call's begin, for one that has the rule's call in its own code: the content that the rule is to change.
+    ///
+    /// # Errors
+    /// `BadParam` for a handle that is none.
+    #[inline(always)]
+    pub(crate) fn begin_change<C: Content>(
+        &self,
+        version: Version,
+        handle: usize,
+    ) -> Result<(&Slot, C), Status> {
         let slot = self.slot::<C>(version, handle)?;
+        Ok((slot, slot.content()))
+    }
+
+    /// And its end, whatever the rule says.
+    #[inline(always)]
+    #[cfg_attr(
+        not(feature = "blind"),
+        expect(unused_variables, reason = "handles are asked for there alone")
+    )]
+    pub(crate) fn end_change<C: Content>(&self, slot: &Slot, handle: usize, content: &C) {
         #[cfg(feature = "blind")]
         if self.is_warm() && self.queue.has(handle) {
-            return Ok(());
+            return;
         }
-        slot.change(|content| rule(version, content))
+        slot.change(content);
     }
 
     /// Has an iteration ended? As B8 says.
@@ -159,7 +185,7 @@ impl<'a> Reuse<'a> {
     ///
     /// # Errors
     /// `BadParam` for a handle that is none.
-    #[inline]
+    #[inline(always)]
     pub fn destroy<C: Content>(
         &self,
         thread: &mut Thread,
@@ -176,7 +202,7 @@ impl<'a> Reuse<'a> {
         if done { Ok(()) } else { Err(Status::BadParam) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot<C: Content>(&self, version: Version, handle: usize) -> Result<&Slot, Status> {
         self.slots.get(handle, Sort { kind: C::KIND, version }).ok_or(Status::BadParam)
     }
@@ -194,7 +220,7 @@ impl<'a> Reuse<'a> {
         handle: usize,
     ) -> Result<Id, Unresolved> {
         let slot = self.slot::<C>(version, handle).map_err(|_| Unresolved::NoSuch)?;
-        match slot.id() {
+        match slot.identity().id() {
             Some(id) if self.is_current(id) => Ok(id),
             _ => self.find::<C>(thread, version, slot),
         }
@@ -203,22 +229,26 @@ impl<'a> Reuse<'a> {
     #[inline]
     fn find<C: Content>(&self, thread: &mut Thread, version: Version, slot: &Slot) -> Result<Id, Unresolved> {
         let sort = Sort { kind: C::KIND, version };
-        let (identity, words) = slot.identity(C::LEN);
-        let content = &words[..C::LEN];
+        let identity = slot.identity();
         let guess = identity.guess();
-        let (id, counter) = if self.is_current(guess) && self.contents.holds(guess, sort, content) {
+        let (id, counter) = if self.is_current(guess) && self.contents.holds(guess, sort, slot.read::<C>()) {
             (guess, Counter::Predicted)
-        } else if let Some(id) = self.contents.find(self.epoch(), sort, content) {
-            (id, Counter::Known)
         } else {
-            let interned = self.contents.intern(&mut lock(&self.writer), sort, content);
-            let (id, new) = interned.map_err(|Full| Unresolved::Full)?;
-            (id, if new { Counter::New } else { Counter::Known })
+            self.look_up(sort, &slot.content::<C>().to_words()[..C::LEN])?
         };
         self.counters.count(thread.counters, counter);
         slot.resolve(identity, id);
         thread.lanes.tell(slot.take_ticket(), id);
         Ok(id)
+    }
+
+    fn look_up(&self, sort: Sort, content: &[u64]) -> Result<(Id, Counter), Unresolved> {
+        if let Some(id) = self.contents.find(self.epoch(), sort, content) {
+            return Ok((id, Counter::Known));
+        }
+        let interned = self.contents.intern(&mut lock(&self.writer), sort, content);
+        let (id, new) = interned.map_err(|Full| Unresolved::Full)?;
+        Ok((id, if new { Counter::New } else { Counter::Known }))
     }
 
     /// Is an id of the epoch that is on?

@@ -224,7 +224,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes back what a thread had that ends.
-    pub fn leave(&self, thread: Thread) {
+    pub fn leave(&self, thread: &mut Thread) {
         self.reuse.leave(thread);
     }
 
@@ -291,19 +291,9 @@ impl<'a> Session<'a> {
         answer(self.client.call(SYNCHRONISE, &Words::new()))
     }
 
-    #[inline]
-    fn forward(&self, version: Version, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
-        if self.mode == Mode::Reuse { Ok(()) } else { self.forward_it(version, function, put) }
-    }
-
-    /// The answer is known already, and is the same.
+    /// Sends a descriptor call. The answer is known already, and is the same.
     #[cold]
-    fn forward_it(
-        &self,
-        version: Version,
-        function: Function,
-        put: impl FnOnce(&mut Words),
-    ) -> cudnn::Result {
+    fn forward(&self, version: Version, function: Function, put: impl FnOnce(&mut Words)) -> cudnn::Result {
         // Whoever comes second may say so too: it comes before its own calls, and nobody waits for anybody.
         if !self.forwards.load(Ordering::Relaxed) {
             self.client.send(FORWARD, &[version as u64].into_iter().collect())?;
@@ -465,28 +455,37 @@ macro_rules! call {
     (create $name:ident () ($result:ident: $kind:ty)) => {
         call! { @ $name (thread, version) -> cudnn::Result<usize> = |session| {
             let handle = session.reuse.create::<$kind>(thread, version)?;
-            session.forward(version, Function::$name, |words| words.push(handle as u64))?;
+            if session.mode != Mode::Reuse {
+                session.forward(version, Function::$name, move |words| words.push(handle as u64))?;
+            }
             Ok(handle)
         } }
     };
     (destroy $name:ident ($handle:ident: $kind:ty) ()) => {
         call! { @ $name (thread, version, $handle: usize) -> cudnn::Result = |session| {
             // Before the slot is free, and another thread's create of it can be sent.
-            session.forward(version, Function::$name, |words| words.push($handle as u64))?;
+            if session.mode != Mode::Reuse {
+                session.forward(version, Function::$name, move |words| words.push($handle as u64))?;
+            }
             session.reuse.destroy::<$kind>(thread, version, $handle)
         } }
     };
     (set $name:ident ($handle:ident: $kind:ty $(, $argument:ident: $type:ty)*) () $rule:path) => {
         call! { @ $name (thread, version, $handle: usize $(, $argument: <$type as Parameter>::Passed)*)
             -> cudnn::Result = |session| {
-            session.forward(version, Function::$name, |words| {
-                words.push($handle as u64);
-                $(<$type as Parameter>::put($argument.clone(), words);)*
-            })?;
+            if session.mode != Mode::Reuse {
+                // Copies, so that without this the arguments stay where they came.
+                $(let $argument = $argument.clone();)*
+                session.forward(version, Function::$name, move |words| {
+                    words.push($handle as u64);
+                    $(<$type as Parameter>::put($argument, words);)*
+                })?;
+            }
             $(let $argument = <$type as Parameter>::get($argument, session, version)?;)*
-            session.reuse.change(version, $handle, |version, content: &mut $kind| {
-                $rule(version, content $(, $argument)*)
-            })
+            let (slot, mut content) = session.reuse.begin_change::<$kind>(version, $handle)?;
+            let answer = $rule(version, &mut content $(, $argument)*);
+            session.reuse.end_change(slot, $handle, &content);
+            answer
         } }
     };
     (seed $name:ident ($d:ident: $kind:ty, $handle:ident: $of:ty, $dropout:ident: $number:ty $(, $numbers:ident: $type:ty)*)
@@ -502,11 +501,13 @@ macro_rules! call {
     (get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*) $rule:path) => {
         call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
             -> Got<($($of,)*)> = |session| {
-            let sent = session.forward(version, Function::$name, |words| {
-                $(<$type as Parameter>::put($argument.clone(), words);)*
-            });
-            if let Err(status) = sent {
-                return Err(status).into();
+            if session.mode != Mode::Reuse {
+                let sent = session.forward(version, Function::$name, |words| {
+                    $(<$type as Parameter>::put($argument.clone(), words);)*
+                });
+                if let Err(status) = sent {
+                    return Err(status).into();
+                }
             }
             $(let $argument = match <$type as Parameter>::get($argument, session, version) {
                 Ok(value) => value,
@@ -550,6 +551,7 @@ macro_rules! call {
             /// What the library says.
             #[allow(non_snake_case, unused_variables, clippy::clone_on_copy, clippy::useless_conversion,
                 clippy::too_many_arguments, reason = "made of the table")]
+            #[inline(always)]
             pub fn $name(&self, $thread: &mut Thread, $version: Version $(, $argument: $type)*) -> $answer {
                 let $session = self;
                 $body

@@ -7,56 +7,65 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use zerocopy::{FromZeros, KnownLayout};
+use arrayvec::ArrayVec;
+use zerocopy::FromZeros;
 
 use crate::contents::{Id, Sort};
 use crate::descriptor::{Content, WORDS, Words};
+use crate::sys::Mapped;
 
 /// How many descriptors can live at a time. Memory is taken as they are first used.
 pub const MAX_SLOTS: usize = 1 << 20;
 
-/// How many free slots a thread hands over, or takes, at a time; and half of what it keeps.
+/// How many free slots a thread hands over, or takes, at a time; and half of what it keeps at most.
 const BATCH: usize = 32;
 
-/// Says of an identity that it is that of the content.
-const RESOLVED: u64 = 1 << 63;
-/// Counts the changes of a content, in an identity.
-const CHANGE: u64 = 1 << Id::BITS;
-
-/// A descriptor, or room for one.
-#[derive(Debug, FromZeros, KnownLayout)]
-#[repr(C)]
+/// A descriptor, or room for one. Two lines of the processor's cache, which it loads and takes away together: so threads
+/// whose descriptors are neighbours do not disturb each other.
+#[derive(Debug, FromZeros)]
+#[repr(C, align(128))]
 pub struct Slot {
     /// [`Sort::number`] of the descriptor that lives here; 0 if none does.
     sort: AtomicU64,
-    /// The id of the content, if [`RESOLVED`], else the guess at it; and between these a count, so that an id found
-    /// for a content that has changed meanwhile is not taken for the new one's.
-    identity: AtomicU64,
+    /// Counts the changes of the content.
+    changes: AtomicU64,
+    /// An id, and above it how many changes there had been when it was found: it is that of the content if there was
+    /// none since, and else a guess at it. So an id that is found for a content that changes meanwhile is not taken for
+    /// the new one's.
+    id: AtomicU64,
     /// Where in its lane's queue the first id is wanted; see [`crate::predictor`].
     ticket: AtomicU64,
     words: [AtomicU64; WORDS],
-    /// Makes it two cache lines.
-    unused: u64,
 }
 
 /// What a slot knows of its content's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity(u64);
+pub struct Identity {
+    changes: u64,
+    id: u64,
+}
 
 impl Identity {
     /// The id, if it is known.
     #[inline]
     #[must_use]
     pub fn id(self) -> Option<Id> {
-        (self.0 & RESOLVED != 0).then(|| self.guess())
+        (self.id == tagged(self.changes, self.guess())).then(|| self.guess())
     }
 
     /// The id, or a guess at it.
     #[inline]
     #[must_use]
     pub fn guess(self) -> Id {
-        Id(self.0 & (CHANGE - 1))
+        Id(self.id & ((1 << Id::BITS) - 1))
     }
+}
+
+/// An id, and how many changes there had been; of these the last bits, which is enough for one who has found an id to be
+/// late.
+#[inline]
+fn tagged(changes: u64, Id(id): Id) -> u64 {
+    changes << Id::BITS | id
 }
 
 impl Slot {
@@ -67,58 +76,59 @@ impl Slot {
     }
 
     /// Its content.
-    #[inline]
+    #[inline(always)]
     pub fn content<C: Content>(&self) -> C {
         C::from_words(&self.words(C::LEN))
     }
 
-    #[inline]
+    #[inline(always)]
     fn words(&self, len: usize) -> Words {
         let mut words = [0; WORDS];
         words[..len].iter_mut().zip(&self.words).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
         words
     }
 
-    /// What it knows of its content's id, and the content, of `len` words, for [`Slot::resolve`].
+    /// What it knows of its content's id. For [`Slot::resolve`] it is to be asked before the content is read.
     #[inline]
-    pub fn identity(&self, len: usize) -> (Identity, Words) {
-        let identity = Identity(self.identity.load(Ordering::Acquire));
-        (identity, self.words(len))
+    pub fn identity(&self) -> Identity {
+        Identity { changes: self.changes.load(Ordering::Acquire), id: self.id.load(Ordering::Relaxed) }
     }
 
-    /// Its content's id, if it is known.
+    /// The words of its content, each read when it comes.
     #[inline]
-    pub fn id(&self) -> Option<Id> {
-        Identity(self.identity.load(Ordering::Acquire)).id()
+    pub fn read<C: Content>(&self) -> impl Iterator<Item = u64> {
+        self.words[..C::LEN].iter().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Changes its content by a rule. The id that it had is the guess at the new one's: programs set what they set
+    /// Changes its content to this one. The id that it had is the guess at the new one's: programs set what they set
     /// before.
-    #[inline]
-    pub fn change<C: Content, T>(&self, rule: impl FnOnce(&mut C) -> T) -> T {
-        let mut content = self.content();
-        let answer = rule(&mut content);
+    #[inline(always)]
+    pub fn change<C: Content>(&self, content: &C) {
         let words = content.to_words();
-        let differs = |(there, word): (&AtomicU64, &u64)| there.load(Ordering::Relaxed) ^ word;
-        let changed = self.words.iter().zip(&words[..C::LEN]).map(differs).fold(0, |all, one| all | one);
-        if changed != 0 {
+        if !self.read::<C>().eq(words[..C::LEN].iter().copied()) {
             self.put(&words[..C::LEN]);
-            let identity = self.identity.load(Ordering::Relaxed);
-            // After the last word. An id that somebody found for a mixture is overwritten here, or refused after.
-            self.identity.store(identity.wrapping_add(CHANGE) & !RESOLVED, Ordering::Release);
+            // After the last word: an id that somebody found for a mixture is of before.
+            self.changed(self.identity().guess());
         }
-        answer
     }
 
+    #[inline(always)]
+    fn changed(&self, guess: Id) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        self.changes.store(changes.wrapping_add(1), Ordering::Release);
+        // However many changes there were before, it is found at none of them.
+        self.id.store(tagged(changes, guess), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
     fn put(&self, words: &[u64]) {
         self.words.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
     }
 
-    /// Keeps the id of the content that was read with `identity`, if that is still the content.
+    /// Keeps the id of the content that was read after `identity`; it is the content's if that does not change any more.
     #[inline]
     pub fn resolve(&self, identity: Identity, id: Id) {
-        let known = identity.0 & !(CHANGE - 1) | RESOLVED | id.0;
-        let _ = self.identity.compare_exchange(identity.0, known, Ordering::Release, Ordering::Relaxed);
+        self.id.store(tagged(identity.changes, id), Ordering::Relaxed);
     }
 
     /// The ticket, once.
@@ -133,7 +143,7 @@ impl Slot {
 /// All slots of a process.
 #[derive(Debug)]
 pub struct Slots {
-    slab: Box<[Slot]>,
+    slab: Mapped<Slot>,
     /// The first slot that was never used.
     fresh: AtomicU32,
     /// Free ones that no thread keeps.
@@ -143,7 +153,7 @@ pub struct Slots {
 /// Free slots that a thread keeps for itself, the last one freed on top: it is in the thread's cache.
 #[derive(Debug, Default)]
 pub struct Magazine {
-    free: Vec<u32>,
+    free: ArrayVec<u32, { 2 * BATCH }>,
 }
 
 impl Slots {
@@ -153,12 +163,12 @@ impl Slots {
     /// If there is not so much address space.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        let slab = <[Slot]>::new_box_zeroed_with_elems(count).expect("address space for descriptors");
+        let slab = Mapped::alone(count).expect("address space for descriptors");
         Self { slab, fresh: AtomicU32::new(0), depot: Mutex::new(Vec::new()) }
     }
 
     /// Makes a descriptor with the content that new ones have, and gives its handle; none where there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn create<C: Content>(
         &self,
         magazine: &mut Magazine,
@@ -166,36 +176,37 @@ impl Slots {
         guess: Id,
         ticket: u64,
     ) -> Option<usize> {
-        let slot = &self.slab[self.take(magazine)? as usize];
+        let slot = &self.slab.region()[self.take(magazine)? as usize];
         slot.put(&C::FRESH.to_words()[..C::LEN]);
-        let changes = slot.identity.load(Ordering::Relaxed) & !(CHANGE - 1);
-        slot.identity.store(changes.wrapping_add(CHANGE) & !RESOLVED | guess.0, Ordering::Relaxed);
+        slot.changed(guess);
         slot.ticket.store(ticket, Ordering::Relaxed);
         slot.sort.store(sort.number(), Ordering::Release);
         Some(std::ptr::from_ref(slot).addr())
     }
 
     /// The descriptor of this handle, if it is one of this sort.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn get(&self, handle: usize, sort: Sort) -> Option<&Slot> {
-        self.slab.get(self.place(handle)?).filter(|slot| slot.is(sort))
+        self.slab.region().get(self.place(handle)?).filter(|slot| slot.is(sort))
     }
 
     /// Where in the slab a handle points; none for one that does not point at the beginning of a slot. It may be past
     /// the end.
-    #[inline]
+    #[inline(always)]
     fn place(&self, handle: usize) -> Option<usize> {
-        let offset = handle.wrapping_sub(self.slab.as_ptr().addr());
+        let offset = handle.wrapping_sub(self.slab.region().as_ptr().addr());
         offset.is_multiple_of(size_of::<Slot>()).then_some(offset / size_of::<Slot>())
     }
 
     /// Ends a descriptor. The flag tells whether there was one of this sort; of two threads that end the same one,
     /// one is told so.
-    #[inline]
+    #[inline(always)]
     pub fn destroy(&self, magazine: &mut Magazine, handle: usize, sort: Sort) -> bool {
-        let Some(place) = self.place(handle).filter(|place| *place < self.slab.len()) else { return false };
-        let slot = &self.slab[place];
+        let Some(place) = self.place(handle).filter(|place| *place < self.slab.region().len()) else {
+            return false;
+        };
+        let slot = &self.slab.region()[place];
         let ended = slot.sort.compare_exchange(sort.number(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if ended {
             self.give(magazine, place as u32);
@@ -203,7 +214,7 @@ impl Slots {
         ended
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&self, magazine: &mut Magazine) -> Option<u32> {
         magazine.free.pop().or_else(|| self.refill(magazine))
     }
@@ -218,22 +229,27 @@ impl Slots {
     }
 
     fn unused(&self) -> Option<u32> {
-        let all = self.slab.len() as u32;
+        let all = self.slab.region().len() as u32;
         let next = |used| (used < all).then_some(used + 1);
         self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
-    #[inline]
+    #[inline(always)]
     fn give(&self, magazine: &mut Magazine, place: u32) {
-        magazine.free.push(place);
-        if magazine.free.len() >= 2 * BATCH {
-            self.depot().extend(magazine.free.drain(..BATCH));
+        if magazine.free.is_full() {
+            self.spill(magazine);
         }
+        magazine.free.push(place);
+    }
+
+    #[cold]
+    fn spill(&self, magazine: &mut Magazine) {
+        self.depot().extend(magazine.free.drain(..BATCH));
     }
 
     /// Takes what a thread kept that ends.
     pub fn empty(&self, magazine: &mut Magazine) {
-        self.depot().append(&mut magazine.free);
+        self.depot().extend(magazine.free.drain(..));
     }
 
     /// How many slots were ever used.
@@ -325,7 +341,7 @@ mod tests {
     fn a_slot_begins_again_as_fresh_whatever_it_was() {
         let (slots, mut magazine) = (Slots::new(1), Magazine::default());
         let handle = slots.create::<Convolution>(&mut magazine, CONVOLUTION, Id::NONE, 0).unwrap();
-        slots.get(handle, CONVOLUTION).unwrap().change(|content: &mut Convolution| content.groups = 4);
+        slots.get(handle, CONVOLUTION).unwrap().change(&Convolution { groups: 4, ..Convolution::FRESH });
         slots.destroy(&mut magazine, handle, CONVOLUTION);
         let again = slots.create::<Convolution>(&mut magazine, CONVOLUTION, Id::NONE, 0).unwrap();
         assert_eq!(again, handle);
@@ -337,20 +353,33 @@ mod tests {
         let (slots, mut magazine) = (Slots::new(1), Magazine::default());
         let handle = slots.create::<Tensor>(&mut magazine, TENSOR, Id(7), 0).unwrap();
         let slot = slots.get(handle, TENSOR).unwrap();
-        let set = |count| slot.change(|content: &mut Tensor| content.count = count);
-        let (identity, _) = slot.identity(Tensor::LEN);
+        let set = |count| {
+            let mut content = Tensor::FRESH;
+            content.count = count;
+            slot.change(&content);
+        };
+        let identity = slot.identity();
         assert_eq!((identity.id(), identity.guess()), (None, Id(7)));
         set(1);
         slot.resolve(identity, Id(8));
-        assert_eq!(slot.id(), None, "it has changed since");
-        let (identity, _) = slot.identity(Tensor::LEN);
-        slot.resolve(identity, Id(9));
-        assert_eq!(slot.id(), Some(Id(9)));
+        assert_eq!(slot.identity().id(), None, "it has changed since");
+        slot.resolve(slot.identity(), Id(9));
+        assert_eq!(slot.identity().id(), Some(Id(9)));
         set(1);
-        assert_eq!(slot.id(), Some(Id(9)), "the same again");
+        assert_eq!(slot.identity().id(), Some(Id(9)), "the same again");
         set(2);
-        let (identity, _) = slot.identity(Tensor::LEN);
+        let identity = slot.identity();
         assert_eq!((identity.id(), identity.guess()), (None, Id(9)));
+        slot.resolve(identity, Id(10));
+        slots.destroy(&mut magazine, handle, TENSOR);
+        tensor(&slots, &mut magazine);
+        assert_eq!(slot.identity().id(), None, "another life");
+        slot.resolve(slot.identity(), Id(11));
+        // Its count, as far as it is kept, comes round to when the id was found.
+        let changes = slot.changes.load(Ordering::Relaxed);
+        slot.changes.store(changes + (1 << (u64::BITS - Id::BITS)) - 1, Ordering::Relaxed);
+        set(3);
+        assert_eq!(slot.identity().id(), None);
     }
 
     #[test]

@@ -18,32 +18,52 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::futex;
+use zerocopy::FromZeros;
 
-/// Memory of whole words, mapped; unmapped when dropped.
+/// Memory, mapped; unmapped when dropped.
 #[derive(Debug)]
-pub struct Mapped {
-    start: NonNull<AtomicU64>,
-    words: usize,
+pub struct Mapped<T = AtomicU64> {
+    start: NonNull<T>,
+    count: usize,
 }
 
-// SAFETY: it is memory that any thread may reach, of atomics.
-unsafe impl Send for Mapped {}
+// SAFETY: it gives out references to what is in it, on whatever thread, and owns that.
+unsafe impl<T: Send> Send for Mapped<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Mapped {}
+unsafe impl<T: Sync> Sync for Mapped<T> {}
 
-impl Mapped {
-    /// New memory of this process alone, of so many words, all zero. The system gives it as it is first used.
+impl<T: FromZeros> Mapped<T> {
+    /// New memory of this process alone, of so many, all zero. The system gives it as it is first used.
     ///
     /// # Errors
     /// As mmap(2).
-    pub fn alone(words: usize) -> io::Result<Self> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
-        let start =
-            unsafe { mmap_anonymous(std::ptr::null_mut(), Self::bytes(words), access, MapFlags::PRIVATE) }?;
-        Self::at(start, words)
+    pub fn alone(count: usize) -> io::Result<Self> {
+        Self::at(zeroed(Self::bytes(count))?, count)
     }
 
+    fn at(start: *mut libc::c_void, count: usize) -> io::Result<Self> {
+        const { assert!(align_of::<T>() <= 4096) };
+        Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::Other)?, count })
+    }
+
+    /// What is in it.
+    #[inline]
+    #[must_use]
+    pub fn region(&self) -> &[T] {
+        // SAFETY: page-aligned, mapped as long as `self` lives, and of a file only what is sealed at its size, which is
+        // of atomics: any bits are one, and whoever else has it mapped can change it only as one changes atomics. Else
+        // it was zero, which is a `T`. This process never makes another reference to it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T> Mapped<T> {
+    fn bytes(count: usize) -> usize {
+        count * size_of::<T>()
+    }
+}
+
+impl Mapped {
     /// The first words of a file, which is sealed at its size and has as many.
     fn of(file: &OwnedFd, words: usize) -> io::Result<Self> {
         let (bytes, access) = (Self::bytes(words), ProtFlags::READ | ProtFlags::WRITE);
@@ -51,30 +71,29 @@ impl Mapped {
         let start = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) }?;
         Self::at(start, words)
     }
+}
 
-    fn at(start: *mut libc::c_void, words: usize) -> io::Result<Self> {
-        Ok(Self { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::Other)?, words })
-    }
-
-    fn bytes(words: usize) -> usize {
-        words * size_of::<AtomicU64>()
-    }
-
-    /// Its words.
-    #[must_use]
-    pub fn region(&self) -> &[AtomicU64] {
-        // SAFETY: page-aligned, mapped as long as `self` lives, and of a file only what is sealed at its size. Any bits
-        // are an AtomicU64, and whoever else has it mapped can change it only as one changes atomics: this process
-        // never makes another reference to it.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.words) }
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        #[cfg(not(miri))]
+        // SAFETY: `alone` or `of` mapped exactly this, and no borrow of it outlives `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes(self.count)) };
     }
 }
 
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: `alone` or `of` mapped exactly this, and no borrow of it outlives `self`.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes(self.words)) };
-    }
+#[cfg(not(miri))]
+fn zeroed(bytes: usize) -> io::Result<*mut libc::c_void> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at a place of the kernel's choice; it overlaps nothing.
+    Ok(unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, MapFlags::PRIVATE) }?)
+}
+
+/// `miri` has no mappings. What it has instead stays.
+#[cfg(miri)]
+fn zeroed(bytes: usize) -> io::Result<*mut libc::c_void> {
+    let layout = std::alloc::Layout::from_size_align(bytes, 4096).map_err(io::Error::other)?;
+    // SAFETY: of a size that is not 0, as all that is mapped here.
+    Ok(unsafe { std::alloc::alloc_zeroed(layout) }.cast())
 }
 
 /// Memory that processes share, mapped. The file that it is of may have more, of which a peer maps parts, or nobody
@@ -99,7 +118,7 @@ impl Shared {
     /// As memfd_create(2) and mmap(2).
     pub fn new(words: usize, bytes: u64) -> io::Result<Self> {
         let fd = memfd_create("vgpu", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&fd, bytes.max(Mapped::bytes(words) as u64))?;
+        ftruncate(&fd, bytes.max(<Mapped>::bytes(words) as u64))?;
         fcntl_add_seals(&fd, SEALS)?;
         Self::map(fd, words)
     }
@@ -109,7 +128,7 @@ impl Shared {
     /// # Errors
     /// `InvalidData` where it is not of so many words, or the peer could still cut it; and as mmap(2).
     pub fn open(fd: OwnedFd, words: usize) -> io::Result<Self> {
-        let there = fstat(&fd)?.st_size.cast_unsigned() >= Mapped::bytes(words) as u64;
+        let there = fstat(&fd)?.st_size.cast_unsigned() >= <Mapped>::bytes(words) as u64;
         let ordinary = fstatfs(&fd)?.f_type.cast_unsigned() == TMPFS;
         // Of a file that is no memfd there are no seals to be had.
         if !there || !ordinary || !fcntl_get_seals(&fd).is_ok_and(|seals| seals.contains(SEALS)) {

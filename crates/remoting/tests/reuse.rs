@@ -202,7 +202,7 @@ fn threads_that_contend_send_what_they_set() {
                     let words = seen.content(id).unwrap().1;
                     assert_eq!(Tensor::from_words(&words), content(n));
                 }
-                reuse.leave(thread);
+                reuse.leave(&mut thread);
             });
         }
     });

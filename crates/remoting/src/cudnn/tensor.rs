@@ -75,7 +75,7 @@ impl Tensor {
 ///
 /// # Errors
 /// `BadParam` for values out of range. `NotSupported` for 2^31 elements and more; it keeps them all the same.
-#[inline(always)] // With the number of dimensions known its loops come apart: a third of what the call costs.
+#[inline(always)]
 pub fn set_4d(
     version: Version,
     t: &mut Tensor,
@@ -86,10 +86,57 @@ pub fn set_4d(
     h: i32,
     w: i32,
 ) -> Result {
-    let dims = [n, c, h, w];
-    check(dims.iter().all(|dim| *dim > 0), Status::BadParam)?;
-    check(format != NCHW_VECT_C || pack(data_type).is_some(), Status::BadParam)?;
-    set_packed(version, t, format, data_type, &dims)
+    let Some((strides, extent)) =
+        packed_strides_4d(format, n, c, h, w).filter(|_| element_size(data_type).is_some())
+    else {
+        let result;
+        (*t, result) = set_any_4d(version, *t, format, data_type, n, c, h, w);
+        return result;
+    };
+    (t.data_type, t.count, t.packed) = (data_type, 4, 0);
+    [t.dims[0], t.dims[1], t.dims[2], t.dims[3]] = [n, c, h, w];
+    [t.strides[0], t.strides[1], t.strides[2], t.strides[3]] = strides;
+    t.extent = extent.into();
+    Ok(())
+}
+
+/// The strides and the number of elements of data without gaps, where all is as programs have it: dimensions of more
+/// than 0, and fewer elements than 2^31.
+#[inline(always)]
+fn packed_strides_4d(format: i32, n: i32, c: i32, h: i32, w: i32) -> Option<([i32; 4], i32)> {
+    if !(n > 0 && c > 0 && h > 0 && w > 0) {
+        return None;
+    }
+    let hw = h.checked_mul(w)?;
+    let chw = hw.checked_mul(c)?;
+    let strides = match format {
+        NCHW => [chw, hw, w, 1],
+        NHWC => [chw, 1, w * c, c],
+        _ => return None,
+    };
+    Some((strides, chw.checked_mul(n)?))
+}
+
+/// [`set_4d`], whatever the values are. It has a copy of the content, so that the other may have it in registers.
+#[cold]
+fn set_any_4d(
+    version: Version,
+    mut t: Tensor,
+    format: i32,
+    data_type: i32,
+    n: i32,
+    c: i32,
+    h: i32,
+    w: i32,
+) -> (Tensor, Result) {
+    let mut set = || {
+        let dims = [n, c, h, w];
+        check(dims.iter().all(|dim| *dim > 0), Status::BadParam)?;
+        check(format != NCHW_VECT_C || pack(data_type).is_some(), Status::BadParam)?;
+        set_packed(version, &mut t, format, data_type, 4, &dims)
+    };
+    let result = set();
+    (t, result)
 }
 
 /// `cudnnSetTensor4dDescriptorEx`.
@@ -139,7 +186,7 @@ pub fn set_nd_ex(
     count: i32,
     dims: Ints,
 ) -> Result {
-    set_packed_nd(version, t, format, data_type, count, &dims)
+    set_packed(version, t, format, data_type, count, &dims)
 }
 
 /// `cudnnGetTensor4dDescriptor`: data type, four dimensions, four strides, whatever the number of dimensions. For
@@ -181,13 +228,7 @@ pub fn reserve_size(_: Version, x: Tensor) -> Result<(u64,)> {
     Ok((elements.div_ceil(32) * 4,))
 }
 
-#[inline(always)]
-fn set_packed(version: Version, t: &mut Tensor, format: i32, data_type: i32, dims: &[i32]) -> Result {
-    set_packed_nd(version, t, format, data_type, dims.len() as i32, dims)
-}
-
 /// The strides of data without gaps in `format`. Products wrap, as the library's do.
-#[inline(always)]
 fn packed_strides(format: i32, dims: &[i32]) -> [i32; MAX_DIMS] {
     let mut strides = [0; MAX_DIMS];
     let mut stride = 1_i32;
@@ -206,8 +247,7 @@ fn packed_strides(format: i32, dims: &[i32]) -> [i32; MAX_DIMS] {
     strides
 }
 
-#[inline(always)]
-fn set_packed_nd(
+fn set_packed(
     version: Version,
     t: &mut Tensor,
     format: i32,
@@ -236,7 +276,6 @@ fn set_vector(version: Version, t: &mut Tensor, data_type: i32, count: i32, dims
 }
 
 /// What all sets end in. Values are taken one after the other: those before the first wrong one stay.
-#[inline(always)]
 fn assign(
     version: Version,
     t: &mut Tensor,
