@@ -1,7 +1,7 @@
 //! What there is once in a process, and once in each of its threads.
 
-use std::cell::Cell;
 use std::env;
+use std::ffi::c_void;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
@@ -23,11 +23,6 @@ static SESSION: OnceLock<Session<'static>> = OnceLock::new();
 /// Is this a child of a process that had begun?
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-thread_local! {
-    /// What it keeps, but while it is in a call.
-    static THREAD: Cell<Option<Box<Entered>>> = const { Cell::new(None) };
-}
-
 /// Makes a call of this process's, with what the thread keeps for itself.
 ///
 /// # Errors
@@ -40,16 +35,14 @@ pub fn call<E: From<Status>>(
     if is_forked() {
         return Err(Status::NotInitialized.into());
     }
-    // There is none in the first call, in one from a signal that has interrupted another, and once the thread ends.
-    let kept = THREAD.try_with(Cell::take).ok().flatten();
-    let mut entered = kept.unwrap_or_else(Entered::new);
+    // There is none in the first call, and in one from a signal that has interrupted another.
+    let mut entered = sys::replace_kept(None).unwrap_or_else(Entered::new);
     entered.session.called(&entered.thread);
     let result = call(entered.session, &mut entered.thread);
-    let mut entered = Some(entered);
-    let _ = THREAD.try_with(|kept| entered = kept.replace(entered.take()));
-    if entered.is_some() {
-        // What a signal's call has put there meanwhile; or this, since the thread ends.
-        leave(entered);
+    let others = sys::replace_kept(Some(entered));
+    if others.is_some() {
+        // Of such a signal.
+        leave(others);
     }
     if result.is_err() {
         tell_of_the_end();
@@ -59,6 +52,10 @@ pub fn call<E: From<Status>>(
 
 #[cold]
 fn leave(_: Option<Box<Entered>>) {}
+
+extern "C" fn ended(_: *mut c_void) {
+    leave(sys::replace_kept(None));
+}
 
 /// Says once that the worker is gone, if it was there: the error of a call alone looks as if the program were to blame.
 #[cold]
@@ -115,7 +112,7 @@ fn channel() -> Channel {
 }
 
 /// What a thread keeps, until it ends.
-struct Entered {
+pub struct Entered {
     session: &'static Session<'static>,
     thread: Thread,
 }
@@ -124,6 +121,7 @@ impl Entered {
     #[cold]
     fn new() -> Box<Self> {
         let session = SESSION.get_or_init(begin);
+        sys::at_thread_end(ended);
         Box::new(Self { session, thread: session.enter() })
     }
 }

@@ -247,6 +247,41 @@ static void threads(void) {
     IS(((char *)highest - (char *)lowest) / 128 < MOVED + 200, 1); /* no more than lived at a time */
 }
 
+static struct library late_library;
+static descriptor late_lowest, late_highest;
+
+static void late(void *unused) {
+    descriptor made[100];
+    (void)unused;
+    for (int i = 0; i < 100; i++) {
+        made[i] = make(late_library, "Tensor");
+        late_lowest = !late_lowest || made[i] < late_lowest ? made[i] : late_lowest;
+        late_highest = made[i] > late_highest ? made[i] : late_highest;
+    }
+    for (int i = 0; i < 100; i++)
+        end(late_library, "Tensor", made[i], 0);
+}
+
+static void *uses(void *key) {
+    late(NULL);
+    IS(pthread_setspecific(*(pthread_key_t *)key, key), 0);
+    return NULL;
+}
+
+/* A thread that calls also when it ends, after the client has had its turn for that. */
+static void ending(void) {
+    late_library = open_library(9);
+    late(NULL);
+    pthread_key_t key;
+    IS(pthread_key_create(&key, late), 0);
+    for (int round = 0; round < 100; round++) {
+        pthread_t thread;
+        IS(pthread_create(&thread, NULL, uses, &key), 0);
+        IS(pthread_join(thread, NULL), 0);
+    }
+    IS(((char *)late_highest - (char *)late_lowest) / 128 < 300, 1); /* nothing of ended threads is lost */
+}
+
 enum { EACH_ROUND = 10000, ROUNDS = 1000 };
 static descriptor waiting[2][EACH_ROUND];
 static int (*create)(descriptor *), (*destroy)(descriptor);
@@ -355,8 +390,9 @@ int main(int count, char **arguments) {
     struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"each", each},     {"both", both},     {"threads", threads}, {"reopened", reopened}, {"millions", millions},
-               {"forked", forked}, {"forked-before", forked_before}, {"unserved", unserved}};
+    } all[] = {{"each", each},     {"both", both},     {"threads", threads}, {"ending", ending},
+               {"reopened", reopened}, {"millions", millions}, {"forked", forked}, {"forked-before", forked_before},
+               {"unserved", unserved}};
     for (size_t i = 0; count == 2 && i < sizeof all / sizeof *all; i++) {
         if (!strcmp(arguments[1], all[i].name)) {
             all[i].run();

@@ -73,6 +73,11 @@ fn descriptors_cross_threads_and_their_room_comes_back() {
 }
 
 #[test]
+fn threads_call_until_they_have_ended_and_what_they_kept_comes_back() {
+    done(&descriptors("ending", in_path));
+}
+
+#[test]
 fn ten_million_descriptors_cross_threads_in_the_same_memory() {
     done(&descriptors("millions", in_path));
 }

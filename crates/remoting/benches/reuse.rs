@@ -63,7 +63,7 @@ fn turns() -> f64 {
 fn end_iteration() {
     THREAD.with_borrow_mut(|thread| {
         REUSE.forward(thread, 1);
-        REUSE.backward(thread, &[1]);
+        REUSE.backward(thread, [1]);
         REUSE.forward(thread, 1);
     });
 }
@@ -170,7 +170,7 @@ fn iteration(session: &Session<'_>) -> f64 {
             }
         }
         session.synchronise().unwrap();
-        session.reuse().backward(thread, &[0x2000]);
+        session.reuse().backward(thread, [0x2000]);
         last = start.elapsed().as_secs_f64() * 1e6;
     }
     session.leave(&mut entered);

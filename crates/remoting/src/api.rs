@@ -206,9 +206,82 @@ pub struct Signature {
     pub arguments: &'static [Parameter],
     /// What it writes through pointers; they come after the arguments.
     pub results: &'static [Parameter],
+    /// Which arguments are what, for those that are asked for at each call.
+    pub which: Which,
+}
+
+/// Arguments of a row, a bit for each in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places(u64);
+
+impl Places {
+    /// What is at these places.
+    #[inline]
+    pub fn of(self, words: &[u64]) -> impl Iterator<Item = u64> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let place = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            words.get(place).copied()
+        })
+    }
+
+    /// The last one.
+    fn last(self) -> Self {
+        Self(1_u64.checked_shl(63_u32.wrapping_sub(self.0.leading_zeros())).unwrap_or_default())
+    }
+}
+
+/// Where among a row's arguments those are that are asked for at each call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Which {
+    /// Descriptors.
+    pub descriptors: Places,
+    /// What a call's success depends on: descriptors, and numbers such as the algorithm; not data, nor factors.
+    pub decisive: Places,
+    reads: Places,
+    writes: Places,
+    updates: Places,
+}
+
+impl Which {
+    /// Of these, which are no more than 63.
+    #[must_use]
+    pub const fn of(arguments: &[Parameter]) -> Self {
+        let none = Places(0);
+        let mut which = Self { descriptors: none, decisive: none, reads: none, writes: none, updates: none };
+        let mut i = 0;
+        while i < arguments.len() {
+            let place = 1 << i;
+            match arguments[i].r#type {
+                Type::I32 | Type::U64 => which.decisive.0 |= place,
+                Type::Descriptor(_) => {
+                    which.decisive.0 |= place;
+                    which.descriptors.0 |= place;
+                }
+                Type::Read => which.reads.0 |= place,
+                Type::Write => which.writes.0 |= place,
+                Type::Update => which.updates.0 |= place,
+                _ => {}
+            }
+            i += 1;
+        }
+        which
+    }
 }
 
 impl Signature {
+    /// A row.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        class: Class,
+        arguments: &'static [Parameter],
+        results: &'static [Parameter],
+    ) -> Self {
+        Self { name, class, arguments, results, which: Which::of(arguments) }
+    }
+
     /// The descriptors that it reads.
     pub fn reads(&self) -> impl Iterator<Item = Kind> {
         let skip = usize::from(matches!(self.class, Class::Set | Class::Seed | Class::Destroy));
@@ -230,19 +303,15 @@ impl Signature {
     /// Where a compute with these words writes its output.
     #[must_use]
     pub fn output(&self, words: &[u64]) -> Option<u64> {
+        let Which { updates, writes, .. } = self.which;
         // What is blended is the output; else the first that is written, before any scratch space.
-        let mut blended = self.pointers(words, Type::Update);
-        blended.next_back().or_else(|| self.pointers(words, Type::Write).next())
+        updates.last().of(words).next().or_else(|| writes.of(words).next())
     }
 
     /// What a compute with these words reads.
+    #[inline]
     pub fn inputs(&self, words: &[u64]) -> impl Iterator<Item = u64> {
-        self.pointers(words, Type::Read)
-    }
-
-    fn pointers(&self, words: &[u64], of: Type) -> impl DoubleEndedIterator<Item = u64> {
-        let parameters = self.arguments.iter().zip(words);
-        parameters.filter(move |(parameter, _)| parameter.r#type == of).map(|(_, word)| *word)
+        self.which.reads.of(words)
     }
 }
 

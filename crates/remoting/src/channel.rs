@@ -497,10 +497,10 @@ impl<'a> Client<'a> {
         while let Some(next) = sending.deferred.take() {
             match next {
                 // Whoever waits for its answer finds out that the worker is gone.
-                Waiting::Record(record) => drop(self.put_now(&mut sending, &record)),
+                Waiting::Record(record) => drop(self.put_now(&mut sending, [&record, &[]])),
                 Waiting::Function(function, place) => {
                     let head = Head { function: number, place: Some(place) };
-                    let sent = self.put_now(&mut sending, &[head.word()].into_iter().collect());
+                    let sent = self.put_now(&mut sending, [&[head.word()], &[]]);
                     self.flush(&mut sending);
                     drop(sending);
                     let answer = sent.and_then(|()| self.wait(place));
@@ -597,17 +597,15 @@ impl<'a> Client<'a> {
         if self.gone.load(Ordering::Relaxed) {
             return Err(Gone);
         }
-        let mut record = Words::new();
-        record.push(head.word());
-        record.extend(arguments.iter().copied());
+        let head = [head.word()];
         if sending.deferred.holds() {
-            sending.deferred.hold(record);
+            sending.deferred.hold(head.into_iter().chain(arguments.iter().copied()).collect());
             return Ok(());
         }
-        self.put_now(sending, &record)
+        self.put_now(sending, [&head, arguments])
     }
 
-    fn put_now(&self, sending: &mut Sending<'_>, record: &Words) -> Result<(), Gone> {
+    fn put_now(&self, sending: &mut Sending<'_>, record: [&[u64]; 2]) -> Result<(), Gone> {
         let sent = sending.ring.send(record, || self.channel.there());
         self.gone.fetch_or(sent.is_err(), Ordering::Relaxed);
         sending.records += u64::from(sent.is_ok());

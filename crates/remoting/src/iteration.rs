@@ -4,27 +4,54 @@
 //! iteration; the forward compute after it is the first of the next one. Allocators reuse addresses, so this is a hint,
 //! on which nothing but guesses depends.
 
-/// Watches the computes of a process.
-#[derive(Debug, Default)]
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Watches the computes of a process. Threads that compute at the same time may see an end late, or twice.
+#[derive(Debug)]
 pub struct Watch {
-    first: Option<u64>,
-    ending: bool,
-    iteration: u64,
+    first: AtomicU64,
+    ending: AtomicBool,
+    iteration: AtomicU64,
+}
+
+/// The address of no output.
+const NONE: u64 = u64::MAX;
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self { first: AtomicU64::new(NONE), ending: false.into(), iteration: AtomicU64::new(0) }
+    }
 }
 
 impl Watch {
-    /// A forward compute writes to `output`. The iteration that it is in.
-    pub fn forward(&mut self, output: u64) -> u64 {
-        if self.ending || self.first.is_none() {
-            self.iteration += u64::from(self.ending);
-            (self.first, self.ending) = (Some(output), false);
+    /// Which iteration is on.
+    #[inline]
+    pub fn iteration(&self) -> u64 {
+        self.iteration.load(Ordering::Relaxed)
+    }
+
+    /// A forward compute writes to `output`.
+    #[inline]
+    pub fn forward(&self, output: u64) {
+        if self.ending.load(Ordering::Relaxed) || self.first.load(Ordering::Relaxed) == NONE {
+            self.begin(output);
         }
-        self.iteration
+    }
+
+    #[cold]
+    fn begin(&self, output: u64) {
+        let ended = self.ending.swap(false, Ordering::Relaxed);
+        self.iteration.fetch_add(ended.into(), Ordering::Relaxed);
+        self.first.store(output, Ordering::Relaxed);
     }
 
     /// A backward compute reads from `inputs`.
-    pub fn backward(&mut self, inputs: &[u64]) {
-        self.ending |= self.first.is_some_and(|first| inputs.contains(&first));
+    #[inline]
+    pub fn backward(&self, mut inputs: impl Iterator<Item = u64>) {
+        let first = self.first.load(Ordering::Relaxed);
+        if inputs.any(|input| input == first) && first != NONE {
+            self.ending.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -32,29 +59,39 @@ impl Watch {
 mod tests {
     use super::*;
 
+    fn forward(watch: &Watch, output: u64) -> u64 {
+        watch.forward(output);
+        watch.iteration()
+    }
+
+    fn backward<const N: usize>(watch: &Watch, inputs: [u64; N]) {
+        watch.backward(inputs.into_iter());
+    }
+
     #[test]
     fn an_iteration_ends_after_the_backward_compute_that_reads_the_first_output() {
-        let mut watch = Watch::default();
-        let forward = |watch: &mut Watch| [100, 200, 300].map(|output| watch.forward(output));
-        assert_eq!(forward(&mut watch), [0, 0, 0]);
-        watch.backward(&[300, 200]);
-        watch.backward(&[200, 100]);
-        watch.backward(&[7]);
-        assert_eq!(forward(&mut watch), [1, 1, 1]);
-        assert_eq!(forward(&mut watch), [1, 1, 1], "no backward pass");
-        watch.backward(&[100]);
-        assert_eq!(forward(&mut watch), [2, 2, 2]);
+        let watch = Watch::default();
+        backward(&watch, [NONE]);
+        let forward = || [100, 200, 300].map(|output| forward(&watch, output));
+        assert_eq!(forward(), [0, 0, 0]);
+        backward(&watch, [300, 200]);
+        backward(&watch, [200, 100]);
+        backward(&watch, [7]);
+        assert_eq!(forward(), [1, 1, 1]);
+        assert_eq!(forward(), [1, 1, 1], "no backward pass");
+        backward(&watch, [100]);
+        assert_eq!(forward(), [2, 2, 2]);
     }
 
     #[test]
     fn the_first_output_may_move() {
-        let mut watch = Watch::default();
-        watch.forward(100);
-        watch.backward(&[100]);
-        assert_eq!(watch.forward(500), 1);
-        watch.backward(&[100]);
-        assert_eq!(watch.forward(600), 1);
-        watch.backward(&[500]);
-        assert_eq!(watch.forward(500), 2);
+        let watch = Watch::default();
+        forward(&watch, 100);
+        backward(&watch, [100]);
+        assert_eq!(forward(&watch, 500), 1);
+        backward(&watch, [100]);
+        assert_eq!(forward(&watch, 600), 1);
+        backward(&watch, [500]);
+        assert_eq!(forward(&watch, 500), 2);
     }
 }

@@ -4,9 +4,9 @@
 //! programs try something else where it is not supported; that is warm-up (B4). What has worked once is not waited
 //! for again.
 
-use std::collections::{HashMap, HashSet};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::api::{Parameter, Type};
+use crate::api::Signature;
 use crate::wire::Words;
 
 /// How many are remembered; then it begins anew, and some wait once more.
@@ -15,36 +15,45 @@ const MOST: usize = 1 << 16;
 /// How many answers are, which are larger.
 const MOST_ANSWERS: usize = 1 << 12;
 
-/// The computes of a process that have worked.
+/// Computes that have worked.
+#[derive(Debug, Default)]
+pub struct Worked(FxHashSet<Box<[u64]>>);
+
+/// What queries of a process were answered.
 #[derive(Debug, Default)]
 pub struct Memo {
-    worked: HashSet<Box<[u64]>>,
-    answers: HashMap<Box<[u64]>, Words>,
+    /// The computes of the process that have worked.
+    pub worked: Worked,
+    answers: FxHashMap<Box<[u64]>, Words>,
 }
 
-/// What a compute's success depends on: function, contents, and numbers such as the algorithm; not data, nor factors.
-#[must_use]
-pub fn key(function: u16, parameters: &[Parameter], arguments: &Words) -> Words {
-    let depends = |r#type| matches!(r#type, Type::I32 | Type::U64 | Type::Descriptor(_));
-    let words = parameters.iter().zip(arguments).filter(|(parameter, _)| depends(parameter.r#type));
-    [u64::from(function)].into_iter().chain(words.map(|(_, word)| *word)).collect()
+/// What a compute's success depends on, in place of what is in `key`: function, contents, and numbers such as the
+/// algorithm; not data, nor factors.
+#[inline]
+pub fn key(function: u16, signature: &Signature, arguments: &[u64], key: &mut Words) {
+    key.clear();
+    key.push(function.into());
+    key.extend(signature.which.decisive.of(arguments));
 }
 
-impl Memo {
+impl Worked {
     /// Has it worked?
+    #[inline]
     #[must_use]
     pub fn knows(&self, key: &[u64]) -> bool {
-        self.worked.contains(key)
+        self.0.contains(key)
     }
 
     /// It has.
     pub fn learn(&mut self, key: &[u64]) {
-        if self.worked.len() == MOST {
-            self.worked.clear();
+        if self.0.len() == MOST {
+            self.0.clear();
         }
-        self.worked.insert(key.into());
+        self.0.insert(key.into());
     }
+}
 
+impl Memo {
     /// What a query was answered.
     #[must_use]
     pub fn answer(&self, key: &[u64]) -> Option<Words> {
@@ -69,8 +78,10 @@ mod tests {
     fn success_depends_on_contents_and_algorithm_but_not_on_data() {
         let function = Function::cudnnConvolutionForward;
         let key = |changed: Option<usize>| {
-            let arguments = (0..13).map(|i| if changed == Some(i) { 100 } else { i as u64 }).collect();
-            super::key(function as u16, function.signature().arguments, &arguments)
+            let arguments: Words = (0..13).map(|i| if changed == Some(i) { 100 } else { i as u64 }).collect();
+            let mut key = Words::new();
+            super::key(function as u16, function.signature(), &arguments, &mut key);
+            key
         };
         let names = function.signature().arguments.iter().map(|parameter| parameter.name);
         let matter: Vec<&str> =
@@ -82,9 +93,9 @@ mod tests {
     fn it_is_bounded() {
         let mut memo = Memo::default();
         for i in 0..MOST as u64 + 10 {
-            memo.learn(&[i]);
+            memo.worked.learn(&[i]);
         }
-        assert!(memo.worked.len() <= MOST && memo.knows(&[MOST as u64 + 9]));
+        assert!(memo.worked.0.len() <= MOST && memo.worked.knows(&[MOST as u64 + 9]));
         for i in 0..MOST_ANSWERS as u64 + 10 {
             memo.answered(&[i], [i].into_iter().collect());
         }

@@ -12,6 +12,7 @@ use crate::counters::{Counter, Counters, Place};
 use crate::cudnn::{Status, Version};
 use crate::descriptor::Content;
 use crate::iteration::Watch;
+use crate::memo::Worked;
 use crate::predictor::Lanes;
 use crate::slots::{Magazine, Slot, Slots};
 use crate::sync::Region;
@@ -21,12 +22,10 @@ use crate::sync::Region;
 pub struct Reuse<'a> {
     slots: Slots,
     contents: Contents<'a>,
-    /// Where [`Watch`] is, for guesses.
-    iteration: AtomicU64,
     /// The epoch of the contents.
     epoch: AtomicU64,
     writer: Mutex<Writer>,
-    watch: Mutex<Watch>,
+    watch: Watch,
     threads: AtomicU32,
     counters: Counters<'a>,
     #[cfg(feature = "blind")]
@@ -39,6 +38,8 @@ pub struct Thread {
     magazine: Magazine,
     lanes: Lanes,
     counters: Place,
+    /// What it knows of the computes that have worked.
+    pub worked: Worked,
 }
 
 /// How ids were found, since the process began.
@@ -69,10 +70,9 @@ impl<'a> Reuse<'a> {
         Self {
             slots: Slots::new(slots),
             contents,
-            iteration: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             writer: Mutex::new(writer),
-            watch: Mutex::new(Watch::default()),
+            watch: Watch::default(),
             threads: AtomicU32::new(0),
             counters: Counters::default(),
             #[cfg(feature = "blind")]
@@ -90,7 +90,8 @@ impl<'a> Reuse<'a> {
     pub fn enter(&self) -> Thread {
         // Numbers only ever come again after four billion threads, and then cost guesses.
         let number = self.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        Thread { magazine: Magazine::default(), lanes: Lanes::new(number), counters: self.counters.enter() }
+        let (magazine, worked) = (Magazine::default(), Worked::default());
+        Thread { magazine, lanes: Lanes::new(number), counters: self.counters.enter(), worked }
     }
 
     /// Takes back what a thread had that ends.
@@ -112,7 +113,7 @@ impl<'a> Reuse<'a> {
     #[inline(always)]
     pub fn create<C: Content>(&self, thread: &mut Thread, version: Version) -> Result<usize, Status> {
         let sort = Sort { kind: C::KIND, version };
-        let (guess, ticket) = thread.lanes.create(self.iteration.load(Ordering::Relaxed), sort);
+        let (guess, ticket) = thread.lanes.create(self.watch.iteration(), sort);
         #[cfg(feature = "blind")]
         if let Some(head) = self.queue.rotate(sort).filter(|_| self.is_warm()) {
             return Ok(head);
@@ -169,7 +170,7 @@ impl<'a> Reuse<'a> {
     /// Has an iteration ended? As B8 says.
     #[cfg(feature = "blind")]
     fn is_warm(&self) -> bool {
-        self.iteration.load(Ordering::Relaxed) > 0
+        self.watch.iteration() > 0
     }
 
     /// The content of a descriptor, for a get call.
@@ -277,16 +278,17 @@ impl<'a> Reuse<'a> {
     }
 
     /// A thread computes forward, into `output`.
+    #[inline]
     pub fn forward(&self, thread: &mut Thread, output: u64) {
-        let iteration = lock(&self.watch).forward(output);
-        self.iteration.store(iteration, Ordering::Relaxed);
-        thread.lanes.compute(iteration);
+        self.watch.forward(output);
+        thread.lanes.compute(self.watch.iteration());
     }
 
     /// A thread computes backward, from `inputs`.
-    pub fn backward(&self, thread: &mut Thread, inputs: &[u64]) {
-        lock(&self.watch).backward(inputs);
-        thread.lanes.compute(self.iteration.load(Ordering::Relaxed));
+    #[inline]
+    pub fn backward(&self, thread: &mut Thread, inputs: impl IntoIterator<Item = u64>) {
+        self.watch.backward(inputs.into_iter());
+        thread.lanes.compute(self.watch.iteration());
     }
 
     /// How ids were found so far.

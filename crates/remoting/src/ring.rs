@@ -78,18 +78,19 @@ impl<'a> Writer<'a> {
         Self { ring, written: 0, read: 0, unrung: 0, wakes: 0, spin: Spin::default() }
     }
 
-    /// Sends a record. Where there is no room it waits for some, as long as the peer is `there`.
+    /// Sends a record, which is in two parts. Where there is no room it waits for some, as long as the peer is `there`.
     ///
     /// # Errors
     /// `Gone` where it is not, or says that it has read what was not written.
     #[inline]
-    pub fn send(&mut self, record: &Words, there: impl Fn() -> bool) -> Result<(), Gone> {
-        let size = 1 + record.len() as u64;
+    pub fn send(&mut self, parts: [&[u64]; 2], there: impl Fn() -> bool) -> Result<(), Gone> {
+        let len = (parts[0].len() + parts[1].len()) as u64;
+        let size = 1 + len;
         if self.written + size - self.read > self.ring.room {
             self.make_room(size, there)?;
         }
-        self.ring.at(self.written).store(record.len() as u64, Ordering::Relaxed);
-        for (i, word) in (1..).zip(record) {
+        self.ring.at(self.written).store(len, Ordering::Relaxed);
+        for (i, word) in (1..).zip(parts.into_iter().flatten()) {
             self.ring.at(self.written + i).store(*word, Ordering::Relaxed);
         }
         self.written += size;
@@ -263,7 +264,7 @@ mod tests {
         // Often enough to go round, at every offset.
         for round in 0..MANY / 20 {
             let sent: Vec<Words> = (0..round % 4).map(|i| record(0..(round * 7 + i) % 60)).collect();
-            sent.iter().for_each(|sent| writer.send(sent, || true).unwrap());
+            sent.iter().for_each(|sent| writer.send([sent, &[]], || true).unwrap());
             for sent in &sent {
                 assert_eq!(reader.receive(&mut out), Ok(true));
                 assert_eq!(out, *sent);
@@ -279,7 +280,7 @@ mod tests {
             scope.spawn(|| {
                 let mut writer = Writer::new(region);
                 for i in 0..MANY {
-                    writer.send(&record((0..i % 60).map(|j| i * 100 + j)), || true).unwrap();
+                    writer.send([&record((0..i % 60).map(|j| i * 100 + j)), &[]], || true).unwrap();
                 }
                 writer.flush();
             });
@@ -296,7 +297,7 @@ mod tests {
     #[test]
     fn a_full_ring_whose_reader_is_gone_is_an_error() {
         let mut writer = Writer::new(region());
-        let sent = (0..100).map(|_| writer.send(&record(0..60), || false)).find(Result::is_err);
+        let sent = (0..100).map(|_| writer.send([&record(0..60), &[]], || false)).find(Result::is_err);
         assert_eq!(sent, Some(Err(Gone)));
     }
 
@@ -307,18 +308,18 @@ mod tests {
         let sleeps = || region[READER_SLEEPS].store(1, Ordering::Relaxed);
         sleeps();
         for _ in 0..UNRUNG - 1 {
-            writer.send(&record([]), || true).unwrap();
+            writer.send([&record([]), &[]], || true).unwrap();
         }
         assert_eq!(writer.wakes(), 0);
-        writer.send(&record([]), || true).unwrap();
+        writer.send([&record([]), &[]], || true).unwrap();
         assert_eq!(writer.wakes(), 1);
         sleeps();
         writer.flush();
         assert_eq!(writer.wakes(), 1, "there is nothing that it was not woken for");
-        writer.send(&record([]), || true).unwrap();
+        writer.send([&record([]), &[]], || true).unwrap();
         writer.flush();
         assert_eq!(writer.wakes(), 2);
-        writer.send(&record([]), || true).unwrap();
+        writer.send([&record([]), &[]], || true).unwrap();
         writer.flush();
         assert_eq!(writer.wakes(), 2, "it is awake");
     }
@@ -370,7 +371,7 @@ mod tests {
     fn a_writer_that_goes_back_has_nothing() {
         let region = region();
         let (mut writer, mut reader) = (Writer::new(region), Reader::new(region));
-        writer.send(&record(0..5), || true).unwrap();
+        writer.send([&record(0..5), &[]], || true).unwrap();
         reader.receive(&mut Words::new()).unwrap();
         region[WRITTEN].store(2, Ordering::Relaxed);
         assert_eq!(reader.receive(&mut Words::new()), Ok(false));
@@ -381,7 +382,7 @@ mod tests {
         let region = region();
         let mut writer = Writer::new(region);
         region[READ].store(u64::MAX, Ordering::Relaxed);
-        let sent = (0..100).map(|_| writer.send(&record(0..60), || true)).find(Result::is_err);
+        let sent = (0..100).map(|_| writer.send([&record(0..60), &[]], || true)).find(Result::is_err);
         assert_eq!(sent, Some(Err(Gone)));
     }
 }
@@ -414,7 +415,7 @@ mod loom_tests {
             });
             let mut writer = Writer::new(region);
             for i in 0..records {
-                writer.send(&[i + 1].into_iter().collect(), || true).unwrap();
+                writer.send([&[i + 1], &[]], || true).unwrap();
             }
             writer.flush();
             reader.join().unwrap();

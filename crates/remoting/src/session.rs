@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::api::{Class, Handle, Read, Scalar, Type, Update, Write};
+use crate::api::{Class, Handle, Read, Scalar, Update, Write};
 use crate::channel::{Client, Unanswered};
 use crate::contents::Id;
 use crate::counters::{Counter, Counters};
@@ -317,9 +317,12 @@ impl<'a> Session<'a> {
         mut find: impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
         put: impl Fn(&mut Words),
     ) -> cudnn::Result {
+        let (mut key, mut words) = (Words::new(), Words::new());
         loop {
-            let Some((key, words)) = self.find(thread, function, &mut find, &put)? else { continue };
-            if let Some(result) = self.send(function, &key, &words) {
+            if !self.find(thread, function, &mut find, &put, &mut key, &mut words)? {
+                continue;
+            }
+            if let Some(result) = self.send(thread, function, &key, &words) {
                 self.watch(function, &words, thread);
                 return result;
             }
@@ -334,8 +337,11 @@ impl<'a> Session<'a> {
         mut find: impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
         put: impl Fn(&mut Words),
     ) -> cudnn::Result<Words> {
+        let (mut key, mut words) = (Words::new(), Words::new());
         loop {
-            let Some((key, words)) = self.find(thread, function, &mut find, &put)? else { continue };
+            if !self.find(thread, function, &mut find, &put, &mut key, &mut words)? {
+                continue;
+            }
             let known = self.memo().answer(&key).filter(|_| self.mode == Mode::Reuse);
             if let Some(results) = known {
                 return Ok(results);
@@ -359,61 +365,78 @@ impl<'a> Session<'a> {
         answer(self.client.call(SEED, &[states, size, seed].into_iter().collect()))
     }
 
-    /// What a call depends on, and its words. None where that is to be tried again.
+    /// What a call depends on, and its words, in place of what is in `key` and `words`. The flag tells that they are
+    /// there; else they are to be found again.
+    #[inline]
     fn find(
         &self,
         thread: &mut Thread,
         function: Function,
         find: &mut impl FnMut(&mut Thread, &mut Words) -> Result<(), Unsent>,
         put: &impl Fn(&mut Words),
-    ) -> cudnn::Result<Option<(Words, Words)>> {
-        let mut words = Words::new();
-        match find(thread, &mut words) {
+        key: &mut Words,
+        words: &mut Words,
+    ) -> cudnn::Result<bool> {
+        words.clear();
+        match find(thread, words) {
             Ok(()) => {}
             Err(Unsent::Status(status)) => return Err(status),
             Err(Unsent::Unresolved(Unresolved::NoSuch)) => return Err(Status::BadParam),
-            Err(Unsent::Unresolved(Unresolved::Full)) => return self.renew().map(|()| None),
+            Err(Unsent::Unresolved(Unresolved::Full)) => return self.renew().map(|()| false),
         }
-        let key = memo::key(function as u16, function.signature().arguments, &words);
+        memo::key(function as u16, function.signature(), words, key);
         if self.mode != Mode::Reuse {
             words.clear();
-            put(&mut words);
+            put(words);
         }
-        Ok(Some((key, words)))
+        Ok(true)
     }
 
     /// Are the ids among these words, if they have ids, still of this epoch?
+    #[inline]
     fn is_current(&self, function: Function, words: &Words) -> bool {
-        let parameters = function.signature().arguments.iter().zip(words);
-        let mut ids = parameters.filter(|(parameter, _)| matches!(parameter.r#type, Type::Descriptor(_)));
-        self.mode != Mode::Reuse || ids.all(|(_, id)| self.reuse.is_current(Id(*id)))
+        let mut ids = function.signature().which.descriptors.of(words);
+        self.mode != Mode::Reuse || ids.all(|id| self.reuse.is_current(Id(id)))
     }
 
     /// None where an epoch has ended since the ids were found.
-    fn send(&self, function: Function, key: &Words, words: &Words) -> Option<cudnn::Result> {
+    #[inline]
+    fn send(
+        &self,
+        thread: &mut Thread,
+        function: Function,
+        key: &Words,
+        words: &Words,
+    ) -> Option<cudnn::Result> {
         let current = || self.is_current(function, words);
-        // Not in the condition of an `if`: the lock would be held until its end.
-        let known = self.memo().knows(key);
-        if known {
+        if thread.worked.knows(key) || self.has_worked(thread, key) {
             let sent = self.client.send_if(current, function as u16, words)?;
             return Some(sent.map_err(Status::from));
         }
         let result = answer(self.client.call_if(current, function as u16, words)?);
         if result.is_ok() {
-            self.memo().learn(key);
+            self.memo().worked.learn(key);
         }
         Some(result)
     }
 
+    /// In another thread, or in this one as the first?
+    #[cold]
+    fn has_worked(&self, thread: &mut Thread, key: &Words) -> bool {
+        let worked = self.memo().worked.knows(key);
+        if worked {
+            thread.worked.learn(key);
+        }
+        worked
+    }
+
     /// Tells the predictor what was sent.
+    #[inline]
     fn watch(&self, function: Function, words: &Words, thread: &mut Thread) {
         let signature = function.signature();
         match signature.class {
             Class::Forward => signature.output(words).into_iter().for_each(|y| self.reuse.forward(thread, y)),
-            Class::Backward => {
-                let inputs: Words = signature.inputs(words).collect();
-                self.reuse.backward(thread, &inputs);
-            }
+            Class::Backward => self.reuse.backward(thread, signature.inputs(words)),
             _ => {}
         }
     }

@@ -48,7 +48,7 @@ impl Program {
         let t = self.tensor(batch);
         let used = self.used(t);
         self.reuse.forward(&mut self.thread, 1);
-        self.reuse.backward(&mut self.thread, &[1]);
+        self.reuse.backward(&mut self.thread, [1]);
         self.end(t);
         used
     }

@@ -40,7 +40,7 @@ fn iterate(reuse: &Reuse, thread: &mut Thread, layers: &[i32]) {
     }
     for (i, n) in layers.iter().enumerate().rev() {
         tensor_used(reuse, thread, *n).unwrap();
-        reuse.backward(thread, &[0x1000 + i as u64]);
+        reuse.backward(thread, [0x1000 + i as u64]);
     }
 }
 
@@ -79,7 +79,7 @@ fn passes_on_threads_of_their_own_are_predicted() {
         for n in (1..20).rev() {
             tensor_used(&reuse, &mut back, n).unwrap();
             tensor_used(&reuse, &mut back, n / 2 + 30).unwrap();
-            reuse.backward(&mut back, &[n as u64]);
+            reuse.backward(&mut back, [n as u64]);
         }
     };
     (0..2).for_each(|_| iterate());
@@ -101,7 +101,7 @@ fn a_shape_that_changes_is_known_or_new_and_never_wrong() {
         assert_eq!((sort.kind, Tensor::from_words(&words)), (Tensor::KIND, content(n)));
         if round % 3 == 0 {
             reuse.forward(&mut thread, 1);
-            reuse.backward(&mut thread, &[1]);
+            reuse.backward(&mut thread, [1]);
         }
     }
     let found = reuse.found();

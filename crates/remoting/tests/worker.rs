@@ -128,7 +128,7 @@ fn reused(diary: &mut Diary) {
         send(Function::cudnnConvolutionForward, &conv(ids.0, ids.1, ids.2, ids.0));
         reuse.forward(&mut thread, 0x2000);
         send(Function::cudnnAddTensor, &add(1.0, ids.0, ids.0));
-        reuse.backward(&mut thread, &[0x2000]);
+        reuse.backward(&mut thread, [0x2000]);
         reuse.destroy::<Tensor>(&mut thread, V, x).unwrap();
         reuse.destroy::<Filter>(&mut thread, V, w).unwrap();
         reuse.destroy::<Convolution>(&mut thread, V, c).unwrap();

@@ -214,12 +214,12 @@ macro_rules! signatures {
         }
 
         /// The rows as data, in the order of their numbers.
-        pub const SIGNATURES: &[Signature] = &[$(Signature {
-            name: stringify!($name),
-            class: class!($class),
-            arguments: &[$(Parameter { name: stringify!($argument), r#type: <$type as Typed>::TYPE }),*],
-            results: &[$($(Parameter { name: stringify!($result), r#type: <$of as Typed>::TYPE }),*)?],
-        }),*];
+        pub const SIGNATURES: &[Signature] = &[$(Signature::new(
+            stringify!($name),
+            class!($class),
+            &[$(Parameter { name: stringify!($argument), r#type: <$type as Typed>::TYPE }),*],
+            &[$($(Parameter { name: stringify!($result), r#type: <$of as Typed>::TYPE }),*)?],
+        )),*];
     };
 }
 
