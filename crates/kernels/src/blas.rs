@@ -4,10 +4,12 @@
 //! A slice begins at the pointer that the caller of cuBLAS passes, which is that of the lowest address even
 //! where an increment is negative (the reference BLAS starts at `(1 - n) * inc` then).
 
+use std::ops::Range;
+
 use crate::check::{operand, output, positive, size};
 use crate::error::{Error, Result};
 use crate::gather::{Gather, Spread, Tap};
-use crate::multiply::{Product, multiply};
+use crate::multiply::{Product, blocks, multiply};
 use crate::{Blend, Real};
 
 /// How many elements of a matrix-vector product, and of a product in double precision, are summed at once.
@@ -53,6 +55,16 @@ impl Matrix {
         self.span
     }
 
+    /// One without gaps.
+    fn dense(rows: usize, columns: usize) -> Self {
+        Self { rows, columns, ld: rows.max(1), span: rows * columns }
+    }
+
+    fn part(&self, rows: &Range<usize>, columns: &Range<usize>) -> Part {
+        let start = rows.start + columns.start * self.ld;
+        Part { start, rows: rows.len(), columns: columns.len(), ld: self.ld }
+    }
+
     /// `op` of it as an operand: by row, over columns.
     fn gather<'a>(&self, op: Op, data: &'a [f32]) -> Gather<'a> {
         let (row, column) = ((self.rows, 1), (self.columns, self.ld));
@@ -66,6 +78,25 @@ impl Matrix {
             depth_step: depth.1,
             taps: [Tap::NONE; 3],
         }
+    }
+}
+
+/// Some rows of some columns of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    start: usize,
+    rows: usize,
+    columns: usize,
+    ld: usize,
+}
+
+impl Part {
+    /// Where its elements are, column by column.
+    pub fn columns(self) -> impl Iterator<Item = Range<usize>> {
+        (0..self.columns).map(move |column| {
+            let start = self.start + column * self.ld;
+            start..start + self.rows
+        })
     }
 }
 
@@ -157,6 +188,38 @@ impl Gemm {
         &self.c
     }
 
+    /// It as products of parts, for which A, B and C together have no more than so many elements, or as few as they can:
+    /// each with what it is of A, B and C, without the gaps between columns. An element of C comes of one of them alone,
+    /// and to the same.
+    pub fn parts(&self, most: usize) -> impl Iterator<Item = (Self, [Part; 3])> {
+        let ([m, n], k) = ([self.c.rows, self.c.columns], self.depth());
+        let fits = |rows: usize, columns: usize| {
+            let (factors, product) =
+                ((rows as u128 + columns as u128) * k as u128, rows as u128 * columns as u128);
+            factors + product <= most as u128
+        };
+        let (mut rows, mut columns) = (m.max(1), n.max(1));
+        while !fits(rows, columns) && rows.max(columns) > 1 {
+            if rows < columns { columns = columns.div_ceil(2) } else { rows = rows.div_ceil(2) }
+        }
+        let gemm = *self;
+        blocks(n, columns).flat_map(move |across| blocks(m, rows).map(move |down| gemm.part(&down, &across)))
+    }
+
+    fn part(&self, down: &Range<usize>, across: &Range<usize>) -> (Self, [Part; 3]) {
+        let all = &(0..self.depth());
+        let a = if self.ops[0] == Op::None { self.a.part(down, all) } else { self.a.part(all, down) };
+        let b = if self.ops[1] == Op::None { self.b.part(all, across) } else { self.b.part(across, all) };
+        let parts = [a, b, self.c.part(down, across)];
+        let [a, b, c] = parts.map(|part| Matrix::dense(part.rows, part.columns));
+        (Self { ops: self.ops, a, b, c }, parts)
+    }
+
+    /// How many products are summed for an element.
+    fn depth(&self) -> usize {
+        if self.ops[0] == Op::None { self.a.columns } else { self.a.rows }
+    }
+
     /// The product. With `alpha` zero, A and B are not read.
     ///
     /// # Errors
@@ -187,8 +250,7 @@ impl Gemm {
         // How far rows and columns of the operands are apart, as `ops` has them.
         let steps = |op, ld| if op == Op::None { (1, ld) } else { (ld, 1) };
         let ((down, along), (into, across)) = (steps(self.ops[0], self.a.ld), steps(self.ops[1], self.b.ld));
-        let depth = if self.ops[0] == Op::None { self.a.columns } else { self.a.rows };
-        let depth = if blend.alpha == 0.0 { 0 } else { depth };
+        let depth = if blend.alpha == 0.0 { 0 } else { self.depth() };
         let columns = if self.c.span == 0 { 0 } else { self.c.columns };
         for column in 0..columns {
             let c = &mut c[column * self.c.ld..][..self.c.rows];
@@ -407,5 +469,51 @@ mod tests {
         assert!(gemm([Op::Transpose, Op::Transpose], [5, 3, 2]).is_ok());
         assert!(gemm([Op::Transpose, Op::Transpose], [4, 3, 2]).is_err());
         assert!(gemm([Op::Transpose, Op::Transpose], [5, 2, 2]).is_err());
+    }
+
+    /// Of each way to transpose, as few elements at a time as there can be, and more.
+    #[test]
+    fn a_product_by_parts_is_the_product_bit_for_bit() {
+        let (m, n, k) = (5_usize, 7, 300);
+        let numbers = |len: usize| -> Vec<f32> { (0..len).map(|i| ((i * 37 % 101) as f32).sin()).collect() };
+        for ops in
+            [[Op::None, Op::None], [Op::Transpose, Op::None], [Op::None, Op::Transpose], [Op::Transpose; 2]]
+        {
+            let lds = [
+                if ops[0] == Op::None { m + 2 } else { k },
+                if ops[1] == Op::None { k + 1 } else { n },
+                m + 3,
+            ];
+            let gemm = Gemm::new(ops, [m, n, k].map(|size| size as i64), lds.map(|ld| ld as i64)).unwrap();
+            let blend = Blend { alpha: 0.5, beta: 2.0 };
+            let [a, b, before] = [gemm.a(), gemm.b(), gemm.c()].map(|matrix| numbers(matrix.span()));
+            let mut whole = before.clone();
+            gemm.run(blend, &a, &b, &mut whole).unwrap();
+            for most in [0, 700, 1500, 2400, usize::MAX] {
+                let (mut c, mut count) = (before.clone(), 0);
+                for (gemm, [a_part, b_part, c_part]) in gemm.parts(most) {
+                    let dense = |data: &[f32], part: Part| -> Vec<f32> {
+                        part.columns().flat_map(|column| data[column].to_vec()).collect()
+                    };
+                    let [a, b, mut part] = [dense(&a, a_part), dense(&b, b_part), dense(&c, c_part)];
+                    assert!(a.len() + b.len() + part.len() <= most.max(2 * k + 1));
+                    gemm.run(blend, &a, &b, &mut part).unwrap();
+                    let rows = part.chunks(c_part.rows);
+                    c_part.columns().zip(rows).for_each(|(column, row)| c[column].copy_from_slice(row));
+                    count += 1;
+                }
+                assert_eq!(c, whole, "{ops:?}, {most}");
+                assert_eq!(
+                    count,
+                    match most {
+                        0 | 700 => m * n,
+                        usize::MAX => 1,
+                        _ => count,
+                    },
+                    "{most}"
+                );
+            }
+        }
+        assert_eq!(Gemm::new([Op::None; 2], [0, 2, 3], [1, 3, 1]).unwrap().parts(0).count(), 0);
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn multiply(blend: Blend, a: &Gather<'_>, b: &Gather<'_>, product: &m
 }
 
 /// `0..len` in parts of `size`.
-fn blocks(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn blocks(len: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(size).map(move |start| start..len.min(start + size))
 }
 

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use half::{bf16, f16};
-use vgpu_kernels::blas::{self, Vector};
+use vgpu_kernels::blas::{self, Part, Vector};
 use vgpu_kernels::convolution::{self, Axis};
 use vgpu_kernels::pooling::{self, Window};
 use vgpu_kernels::reduction::{self, Op};
@@ -42,6 +42,10 @@ pub struct Cpu {
 
 /// An operand: how many numbers it spans, and its address.
 type At = (usize, u64);
+
+/// How many numbers of a product are there in single precision beside those that are stored in 16 bits: 64 MiB of what a
+/// worker has beyond its device memory.
+const WIDENED: usize = 16 << 20;
 
 impl Cpu {
     /// On this memory.
@@ -859,50 +863,61 @@ impl Cpu {
             // What is stored in 16 bits is computed in single precision.
             rule::Product { factors: stored, result, .. } => {
                 let blend = self.blend(factors)?;
-                let [a, b] = inputs.map(|input| self.widened(stored, input));
-                let mut numbers = self.widened(result, output)?;
-                g.run(blend, &a?, &b?, &mut numbers)?;
-                self.narrow(result, output, &numbers)
+                let end = |(span, at): At, stored: Stored| at.saturating_add(span as u64 * stored.size());
+                let (_, c) = output;
+                let overlaps = |input: At| input.1 < end(output, result) && c < end(input, stored);
+                // As if the factors had been read before anything is written.
+                let most = if inputs.into_iter().any(overlaps) { usize::MAX } else { WIDENED };
+                for (g, [a, b, c]) in g.parts(most) {
+                    let [a, b] =
+                        [(inputs[0], a), (inputs[1], b)].map(|(at, part)| self.widened(stored, at, part));
+                    let mut numbers = self.widened(result, output, c)?;
+                    g.run(blend, &a?, &b?, &mut numbers)?;
+                    self.narrow(result, output, c, &numbers)?;
+                }
+                Ok(())
             }
         }
     }
 
-    /// Numbers in single precision.
-    fn widened(&self, stored: Stored, (span, address): At) -> Result<Vec<f32>> {
-        fn wide<T: Number + Into<f32>>(memory: &Memory, (span, address): At) -> Result<Vec<f32>> {
-            let range = memory.readable::<T>(address, span)?;
-            Ok(memory.all::<T>()[range].iter().map(|number| (*number).into()).collect())
+    /// Numbers in single precision, without gaps.
+    fn widened(&self, stored: Stored, (span, address): At, part: Part) -> Result<Vec<f32>> {
+        fn wide<T: Number + Into<f32>>(memory: &Memory, (span, address): At, part: Part) -> Result<Vec<f32>> {
+            let numbers = &memory.all::<T>()[memory.readable::<T>(address, span)?];
+            Ok(part.columns().flat_map(|column| &numbers[column]).map(|number| (*number).into()).collect())
         }
         match stored {
-            Stored::Half => wide::<f16>(&self.memory, (span, address)),
-            Stored::Brain => wide::<bf16>(&self.memory, (span, address)),
-            Stored::Single => wide::<f32>(&self.memory, (span, address)),
+            Stored::Half => wide::<f16>(&self.memory, (span, address), part),
+            Stored::Brain => wide::<bf16>(&self.memory, (span, address), part),
+            Stored::Single => wide::<f32>(&self.memory, (span, address), part),
             Stored::Double => Err(Status::InternalError),
         }
     }
 
-    /// Stores numbers of single precision, those that are not there already.
-    fn narrow(&mut self, stored: Stored, (span, address): At, numbers: &[f32]) -> Result {
+    /// Stores numbers of single precision that have no gaps, those that are not there already.
+    fn narrow(&mut self, stored: Stored, (span, address): At, part: Part, numbers: &[f32]) -> Result {
         fn put<T: Number + Into<f32>>(
             memory: &mut Memory,
             (span, address): At,
+            part: Part,
             numbers: &[f32],
             narrow: fn(f32) -> T,
         ) -> Result {
             let range = memory.range_of::<T>(address, span)?;
-            for (to, number) in memory.all_mut::<T>()[range].iter_mut().zip(numbers) {
-                let before: f32 = (*to).into();
+            let all = &mut memory.all_mut::<T>()[range];
+            for (to, number) in part.columns().flatten().zip(numbers) {
+                let before: f32 = all[to].into();
                 if before.to_bits() != number.to_bits() {
-                    *to = narrow(*number);
+                    all[to] = narrow(*number);
                 }
             }
             Ok(())
         }
         let at = (span, address);
         match stored {
-            Stored::Half => put(&mut self.memory, at, numbers, f16::from_f32),
-            Stored::Brain => put(&mut self.memory, at, numbers, bf16::from_f32),
-            Stored::Single => put(&mut self.memory, at, numbers, |number| number),
+            Stored::Half => put(&mut self.memory, at, part, numbers, f16::from_f32),
+            Stored::Brain => put(&mut self.memory, at, part, numbers, bf16::from_f32),
+            Stored::Single => put(&mut self.memory, at, part, numbers, |number| number),
             Stored::Double => Err(Status::InternalError),
         }
     }

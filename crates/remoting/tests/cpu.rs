@@ -70,7 +70,11 @@ struct Desk {
 
 impl Desk {
     fn new() -> Self {
-        let memory = Memory::new(BASE..BASE + (1 << 16), &Budget::new(1 << 16));
+        Self::of(1 << 16)
+    }
+
+    fn of(bytes: u64) -> Self {
+        let memory = Memory::new(BASE..BASE + bytes, &Budget::new(bytes));
         Self { cpu: Cpu::new(memory.unwrap()) }
     }
 
@@ -402,6 +406,53 @@ fn numbers_of_16_bits_are_computed_in_single_precision() {
             .unwrap();
         assert_eq!(desk.read(single, 4), [0.5, 0.5, 6.0, 4.0]);
     }
+}
+
+/// More than are widened at once: rows of ones and twos, columns of ones to threes.
+#[test]
+fn a_large_product_of_16_bits_is_computed_by_parts() {
+    let (m, n, k) = (2_u16, 3_u16, 3_400_000);
+    let mut desk = Desk::of(64 << 20);
+    let memory = desk.cpu.memory();
+    let [a, b] = [m, n].map(|lines| {
+        let line: Vec<u8> =
+            (1..=lines).flat_map(|i| half::bf16::from_f32(i.into()).to_bits().to_le_bytes()).collect();
+        let address = memory.allocate((line.len() * k) as u64).unwrap();
+        memory
+            .bytes(address, line.len() * k)
+            .unwrap()
+            .chunks_mut(line.len())
+            .for_each(|to| to.copy_from_slice(&line));
+        address
+    });
+    let c = memory.allocate(4 * 6).unwrap();
+    let (state, one, zero) = (State::default(), Factor::Host(1.0), Factor::Host(0.0));
+    let [m, n, k] = [m.into(), n.into(), k as i32];
+    desk.cpu
+        .cublasGemmEx(
+            state,
+            0,
+            1,
+            m,
+            n,
+            k,
+            one,
+            Read(a),
+            14,
+            m,
+            Read(b),
+            14,
+            n,
+            zero,
+            Update(c),
+            0,
+            m,
+            Sums(68),
+            -1,
+        )
+        .unwrap();
+    let k = k as f32;
+    assert_eq!(desk.read(c, 6), [k, 2.0 * k, 2.0 * k, 4.0 * k, 3.0 * k, 6.0 * k]);
 }
 
 #[test]
