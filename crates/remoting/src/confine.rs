@@ -18,7 +18,7 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::sys;
+use crate::{filter, sys};
 
 /// The user and group of whoever is nobody else, by convention of the kernel's.
 pub const NOBODY: u32 = 65534;
@@ -93,5 +93,6 @@ pub fn confine(user: Option<u32>) -> io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     set_no_new_privs(true)?;
-    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    filter::refuse()
 }

@@ -33,6 +33,8 @@ pub mod deferred;
 pub mod descriptor;
 #[cfg(not(loom))]
 pub mod device;
+#[cfg(not(loom))]
+pub mod filter;
 #[cfg(test)]
 mod fingerprint;
 #[cfg(not(loom))]

@@ -1,19 +1,25 @@
 //! What `vgpu-worker` keeps of what it was started with, and until when it is there.
 #![cfg(not(any(loom, feature = "blind")))]
+#![allow(unsafe_code)]
 
 mod common;
 
 use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use common::{Program, connect, session};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Signal, getpid, getrlimit, pidfd_open, pidfd_send_signal, prlimit,
+    test_kill_process,
+};
+use vgpu_remoting::filter;
 use vgpu_remoting::session::Mode;
 
 /// The program, as the hook starts it: with a socket that listens, by a shell which does `more` before, `$as` somebody. What comes after
@@ -76,6 +82,7 @@ fn it_is_nobody_and_has_nothing_of_whoever_started_it() {
         assert_eq!(status(&program, set), ["0000000000000000"], "{set}");
     }
     assert_eq!(status(&program, "NoNewPrivs"), ["1"]);
+    assert_eq!(status(&program, "Seccomp"), ["2"]);
     assert_eq!(status(&program, "Umask"), ["0077"]);
     assert!(!of(&program, "oom_score_adj").starts_with('-'));
     let limits = of(&program, "limits");
@@ -101,6 +108,40 @@ fn it_is_nobody_and_has_nothing_of_whoever_started_it() {
     );
     assert_eq!(owner, 0);
     drop(other);
+}
+
+#[test]
+fn what_reaches_beyond_it_is_refused() {
+    let tried = || {
+        let refused = Err(Errno::PERM);
+        assert_eq!(test_kill_process(getpid()), refused);
+        assert_eq!(
+            pidfd_open(getpid(), PidfdFlags::empty()).map(|fd| pidfd_send_signal(fd, Signal::CONT)),
+            Ok(refused)
+        );
+        assert_eq!(
+            prlimit(Some(getpid()), Resource::Core, getrlimit(Resource::Core)),
+            refused.map(|()| unreachable!())
+        );
+        let program = Command::new("true").spawn().map(|_| ());
+        let socket = UnixDatagram::unbound().map(|_| ());
+        for refused in [program, socket] {
+            assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        }
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: no signal, to this process.
+        let again = unsafe { libc::syscall(libc::SYS_kill | 1 << 30, std::process::id(), 0) };
+        #[cfg(target_arch = "x86_64")]
+        assert_eq!((again, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
+        UnixStream::pair().unwrap();
+        std::thread::spawn(|| assert_eq!(test_kill_process(getpid()), Err(Errno::PERM))).join()
+    };
+    let thread = std::thread::spawn(move || {
+        filter::refuse().unwrap();
+        tried()
+    });
+    thread.join().unwrap().unwrap();
+    test_kill_process(getpid()).unwrap();
 }
 
 #[test]
