@@ -72,7 +72,7 @@ enum Command {
     /// Write or check the pool file
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Serve a container runtime: state on stdin (see hooks/ for how to set it up)
+    /// Serve a container runtime: state on stdin (<prefix>/share/vgpu/hooks.json sets it up)
     Hook {
         /// createRuntime, prestart or poststop
         stage: String,

@@ -78,23 +78,20 @@ fn found(opened: rustix::io::Result<OwnedFd>, path: &Path) -> Result<Option<Owne
 #[derive(Debug, PartialEq)]
 enum Fault {
     NotA(&'static str),
-    Owner { uid: u32, right: &'static str },
-    Writable { mode: u32, right: &'static str },
+    Owner { uid: u32 },
+    Writable { mode: u32 },
 }
 
 /// The rule. The group bits also stand for an access list: its mask shows there (acl(5)).
 fn fault(mode: u32, uid: u32, wanted: FileType) -> Option<Fault> {
-    let (kind, right) = match wanted {
-        FileType::Directory => ("directory", "755"),
-        _ => ("regular file", "644"),
-    };
+    let kind = if wanted == FileType::Directory { "directory" } else { "regular file" };
     if FileType::from_raw_mode(mode) != wanted {
         return Some(Fault::NotA(kind));
     }
     if uid != 0 {
-        return Some(Fault::Owner { uid, right });
+        return Some(Fault::Owner { uid });
     }
-    (mode & 0o022 != 0).then_some(Fault::Writable { mode: mode & 0o7777, right })
+    (mode & 0o022 != 0).then_some(Fault::Writable { mode: mode & 0o7777 })
 }
 
 impl Fault {
@@ -102,11 +99,11 @@ impl Fault {
         let path = path.display();
         let line = match self {
             Self::NotA(kind) => format!("{path} is not trusted: it is not a {kind}; put one there"),
-            Self::Owner { uid, right } => format!(
-                "{path} is not trusted: it belongs to uid {uid}; look through it, then `chown root: {path} && chmod {right} {path}`"
+            Self::Owner { uid } => format!(
+                "{path} is not trusted: it belongs to uid {uid}; look through it, then `chown root: {path} && chmod go-w {path}`"
             ),
-            Self::Writable { mode, right } => format!(
-                "{path} is not trusted: others than root may write it (mode {mode:04o}); look through it, then `chmod {right} {path}`"
+            Self::Writable { mode } => format!(
+                "{path} is not trusted: others than root may write it (mode {mode:04o}); look through it, then `chmod go-w {path}`"
             ),
         };
         Error::new(Exit::Untrusted, line)
@@ -130,9 +127,9 @@ mod tests {
             assert_eq!(file(FILE | mode, 0), None, "{mode:o}");
         }
         for mode in [0o664, 0o646, 0o620, 0o602] {
-            assert_eq!(file(FILE | mode, 0), Some(Fault::Writable { mode, right: "644" }));
+            assert_eq!(file(FILE | mode, 0), Some(Fault::Writable { mode }));
         }
-        assert_eq!(file(FILE | 0o600, 1000), Some(Fault::Owner { uid: 1000, right: "644" }));
+        assert_eq!(file(FILE | 0o600, 1000), Some(Fault::Owner { uid: 1000 }));
         for kind in [DIRECTORY, 0o010_000, 0o120_000, 0o140_000, 0o020_000] {
             assert_eq!(file(kind | 0o644, 0), Some(Fault::NotA("regular file")), "{kind:o}");
         }
@@ -140,7 +137,7 @@ mod tests {
         assert_eq!(directory(DIRECTORY | 0o755, 0), None);
         assert_eq!(directory(FILE | 0o755, 0), Some(Fault::NotA("directory")));
         // The sticky bit keeps others from taking a file away, not from putting one there first.
-        let sticky = Some(Fault::Writable { mode: 0o1777, right: "755" });
+        let sticky = Some(Fault::Writable { mode: 0o1777 });
         assert_eq!(directory(DIRECTORY | 0o1777, 0), sticky);
     }
 
@@ -168,11 +165,11 @@ mod tests {
         fs::write(&path, "").unwrap();
         let shown = path.display();
         fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
-        assert!(refused(&path).ends_with(&format!("then `chmod 644 {shown}`")));
+        assert!(refused(&path).ends_with(&format!("then `chmod go-w {shown}`")));
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         assert!(open_trusted(&path).unwrap().is_some());
         chown(&path, Some(65534), None).unwrap();
-        assert!(refused(&path).contains(&format!("`chown root: {shown} && chmod 644 {shown}`")));
+        assert!(refused(&path).contains(&format!("`chown root: {shown} && chmod go-w {shown}`")));
     }
 
     #[test]

@@ -508,7 +508,7 @@ fn each_exit_code_has_its_line() {
         69,
         &format!(
             "no NVIDIA driver is loaded: there is no {root}/proc/driver/nvidia/version \
-             (load it with `modprobe nvidia`, or set driver_root in pool.toml)"
+             (load it with `modprobe nvidia`, or say where its root is: driver_root in pool.toml, --driver-root of config init)"
         ),
     );
     fs::write(&version, kept).expect("a version");
@@ -531,7 +531,7 @@ fn each_exit_code_has_its_line() {
     refused(
         77,
         &format!(
-            "{pool} is not trusted: others than root may write it (mode 0664); look through it, then `chmod 644 {pool}`"
+            "{pool} is not trusted: others than root may write it (mode 0664); look through it, then `chmod go-w {pool}`"
         ),
     );
     fs::set_permissions(&pool, fs::Permissions::from_mode(0o644)).expect("chmod");

@@ -52,3 +52,5 @@ END {
 AWK
 cd "$said"
 awk -f table reuse off off,waiting
+echo "records go to the worker, which was asleep at wake-ups; ms is mostly its arithmetic on the CPU; predicted, known and new:"
+echo "how contents of descriptors were found (docs/remote.md)"

@@ -73,8 +73,7 @@ fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
 fn read_state() -> Result<State> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        let message =
-            "a container runtime calls `vgpu hook`, with the container's state on stdin; see hooks/";
+        let message = "a container runtime calls `vgpu hook`, with the container's state on stdin; <prefix>/share/vgpu/hooks.json sets it up";
         return Err(Error::new(Exit::Usage, message));
     }
     let mut json = Vec::new();

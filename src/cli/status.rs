@@ -107,6 +107,7 @@ fn why(e: &io::Error) -> String {
         io::ErrorKind::ConnectionRefused => {
             "its worker has died, and is not replaced; stop the container".to_owned()
         }
+        io::ErrorKind::PermissionDenied => "its worker answers root; run this as root".to_owned(),
         io::ErrorKind::WouldBlock => "its worker has more connections than it takes".to_owned(),
         _ => format!("its worker does not answer: {e}"),
     }

@@ -25,7 +25,7 @@ pub(super) fn driver_version(root: &DriverRoot) -> Result<String> {
 
 fn no_driver(root: &DriverRoot) -> Error {
     let what = format!(
-        "no NVIDIA driver is loaded: there is no {} (load it with `modprobe nvidia`, or set driver_root in pool.toml)",
+        "no NVIDIA driver is loaded: there is no {} (load it with `modprobe nvidia`, or say where its root is: driver_root in pool.toml, --driver-root of config init)",
         root.shown(VERSION)
     );
     Error::new(Exit::Gpu, what)

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::c_void;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Once, OnceLock};
@@ -57,15 +58,16 @@ extern "C" fn ended(_: *mut c_void) {
     leave(sys::replace_kept(None));
 }
 
+const GONE: &str =
+    "the container's worker is gone, and is not replaced; nothing can be computed before a new start";
+
 /// Says once that the worker is gone, if it was there: the error of a call alone looks as if the program were to blame.
 #[cold]
 fn tell_of_the_end() {
     static SAID: Once = Once::new();
     let had_one = |session: &&Session<'_>| !session.client().channel().device().is_empty();
     if SESSION.get().filter(had_one).is_some_and(|session| session.client().is_gone()) {
-        SAID.call_once(|| {
-            log("the container's worker is gone, and is not replaced; nothing can be computed before a new start")
-        });
+        SAID.call_once(|| log(GONE));
     }
 }
 
@@ -106,7 +108,11 @@ fn begin() -> Session<'static> {
 fn channel() -> Channel {
     let socket = env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into());
     reach(Path::new(&socket)).and_then(Channel::connect).unwrap_or_else(|error| {
-        log(&format!("no worker at {socket:?}: {error}; nothing can be computed"));
+        match error.kind() {
+            // Nobody listens at what is there.
+            ErrorKind::ConnectionRefused => log(GONE),
+            _ => log(&format!("no worker at {socket:?}: {error}; nothing can be computed")),
+        }
         Channel::nobodys().expect("memory for contents")
     })
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -151,20 +151,49 @@ fn a_program_with_kernels_starts_and_is_told_that_they_are_not_launched() {
     assert!(err.contains("libcudart.so.12: cudaLaunchKernel is not served"), "{err}");
 }
 
+/// What the client exports: its functions for each library, by their names there, and what is no library's.
+fn exported(directory: &Path) -> ([BTreeSet<String>; SONAMES.len()], Vec<String>) {
+    let mut nm = Command::new("nm");
+    nm.args(["-D", "--defined-only"]).arg(directory.join("libvgpu_client.so"));
+    let (exported, _) = said(&nm.output().unwrap());
+    let names = exported.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name.to_owned());
+    let mut others: Vec<String> = names.collect();
+    let libraries = SONAMES.map(|soname| {
+        let prefix = format!("vgpu_{}_", soname[3..].replace(".so.", "_"));
+        let (ours, rest) = others.drain(..).partition(|name: &String| name.starts_with(&prefix));
+        others = rest;
+        let names = ours.iter().map(|name| name[prefix.len()..].to_owned());
+        names.filter(|name| name != "unserved").collect()
+    });
+    (libraries, others)
+}
+
 /// Else no program could ever call it. The one that is no library's is found by its name.
 #[test]
 fn each_function_of_the_client_has_its_name_in_a_facade() {
-    let directory = installed();
-    let mut nm = Command::new("nm");
-    nm.args(["-D", "--defined-only"]).arg(directory.path().join("libvgpu_client.so"));
-    let (exported, _) = said(&nm.output().unwrap());
-    let mut functions: Vec<&str> =
-        exported.lines().filter_map(|line| line.split_once(" T ")).map(|(_, name)| name).collect();
-    for soname in SONAMES {
-        let prefix = format!("vgpu_{}_", soname[3..].replace(".so.", "_"));
+    let (libraries, others) = exported(installed().path());
+    for (soname, served) in SONAMES.into_iter().zip(libraries) {
         let names = symbols(soname);
-        let names: HashSet<&str> = names.lines().chain(["unserved"]).collect();
-        functions.retain(|function| !function.strip_prefix(&prefix).is_some_and(|name| names.contains(name)));
+        let names: HashSet<&str> = names.lines().collect();
+        let unknown: Vec<_> = served.iter().filter(|name| !names.contains(name.as_str())).collect();
+        assert!(unknown.is_empty(), "{soname}: {unknown:?}");
     }
-    assert_eq!(functions, ["vgpu_counters"]);
+    assert_eq!(others, ["vgpu_counters"]);
+}
+
+#[test]
+fn the_functions_that_are_served_are_those_of_the_docs() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/functions.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let (libraries, _) = exported(installed().path());
+    for (soname, served) in SONAMES.into_iter().zip(libraries) {
+        let (_, section) = docs.split_once(&format!("## {soname}\n")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let named: BTreeSet<String> = section.split('`').skip(1).step_by(2).map(Into::into).collect();
+        let missing: Vec<_> = served.symmetric_difference(&named).collect();
+        assert!(
+            missing.is_empty(),
+            "{soname}: in docs/functions.md or in the client, and not in the other: {missing:?}"
+        );
+    }
 }

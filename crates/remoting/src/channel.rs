@@ -102,6 +102,9 @@ pub fn reach(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
+/// All that a client can know of it; the worker's log says which.
+const REFUSED: &str = "it does not let this process in: it serves as many as it can, or is of another build";
+
 fn late() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, format!("it does not answer within {} seconds", PATIENCE.as_secs()))
 }
@@ -148,7 +151,10 @@ impl Channel {
         wait_for_answer(&socket)?;
         // Which comes at once.
         let mut ready = [0; 16];
-        io::Read::read_exact(&mut &socket, &mut ready)?;
+        io::Read::read_exact(&mut &socket, &mut ready).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => io::Error::new(error.kind(), REFUSED),
+            _ => error,
+        })?;
         let [start, end] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| ready[at + i])));
         let reserved = if start == end { None } else { Some(Reserved::new(start..end)?) };
         let (memory, peer) = (Memory::Shared(memory), Some(socket.into()));
