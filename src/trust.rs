@@ -180,7 +180,7 @@ mod tests {
         fs::set_permissions(directory.path(), Permissions::from_mode(0o775)).unwrap();
         let line = refused(&directory.path().join("pool.toml"));
         assert!(line.contains("others than root may write it (mode 0775)"), "{line}");
-        assert!(line.ends_with(&format!("`chmod 755 {}`", directory.path().display())), "{line}");
+        assert!(line.ends_with(&format!("`chmod go-w {}`", directory.path().display())), "{line}");
     }
 
     #[test]
