@@ -103,7 +103,7 @@ MIRI = MIRIFLAGS='-Zmiri-strict-provenance -Zmiri-ignore-leaks' cargo +nightly m
 	--target-dir target/miri
 
 miri:
-	$(MIRI) --lib -- slots:: contents:: ring:: reply:: wire:: iteration::
+	$(MIRI) --lib -- slot:: slots:: contents:: ring:: reply:: wire:: iteration::
 	$(MIRI) --test reuse -- --skip a_shape_that_changes --skip a_full_table --skip passes_on_threads
 
 # Each target for this long, in seconds; with one seed (0: another each time) inputs are tried in one order, as far as

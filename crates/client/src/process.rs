@@ -1,7 +1,6 @@
 //! What there is once in a process, and once in each of its threads.
 
 use std::env;
-use std::ffi::c_void;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +28,7 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 /// # Errors
 /// The call's. `NotInitialized` in a child of a process that had begun: it may find its parent's locks held by threads
 /// that it does not have, and its worker is its parent's. So nothing of it is touched.
-#[inline(always)]
+#[inline]
 pub fn call<E: From<Status>>(
     call: impl FnOnce(&'static Session<'static>, &mut Thread) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -40,10 +39,10 @@ pub fn call<E: From<Status>>(
     let mut entered = sys::replace_kept(None).unwrap_or_else(Entered::new);
     entered.session.called(&entered.thread);
     let result = call(entered.session, &mut entered.thread);
-    let others = sys::replace_kept(Some(entered));
+    let others = if entered.keeps { sys::replace_kept(Some(entered)) } else { Some(entered) };
     if others.is_some() {
-        // Of such a signal.
-        leave(others);
+        // What a signal's call has put there meanwhile; or this, since the thread ends.
+        give_up(others);
     }
     if result.is_err() {
         tell_of_the_end();
@@ -52,10 +51,19 @@ pub fn call<E: From<Status>>(
 }
 
 #[cold]
-fn leave(_: Option<Box<Entered>>) {}
+fn give_up(_: Option<Box<Entered>>) {}
 
-extern "C" fn ended(_: *mut c_void) {
-    leave(sys::replace_kept(None));
+thread_local! {
+    /// Dropped when the thread ends.
+    static END: End = const { End };
+}
+
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        give_up(sys::replace_kept(None));
+    }
 }
 
 const GONE: &str =
@@ -121,14 +129,15 @@ fn channel() -> Channel {
 pub struct Entered {
     session: &'static Session<'static>,
     thread: Thread,
+    /// Not one that ends already: its end would not be seen again.
+    keeps: bool,
 }
 
 impl Entered {
     #[cold]
     fn new() -> Box<Self> {
         let session = SESSION.get_or_init(begin);
-        sys::at_thread_end(ended);
-        Box::new(Self { session, thread: session.enter() })
+        Box::new(Self { session, thread: session.enter(), keeps: END.try_with(|_| ()).is_ok() })
     }
 }
 

@@ -1,10 +1,11 @@
-//! All `unsafe` of this crate that is not a C function's own: what this process's children run, and what is loaded.
+//! All `unsafe` of this crate that is not a C function's own: what threads keep, what this process's children run, and
+//! what is loaded.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
-use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::process::Entered;
 
@@ -14,29 +15,15 @@ thread_local! {
     static KEPT: Cell<*mut Entered> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Has this thread keep that, and gives what it has kept.
-#[inline(always)]
+/// Has this thread keep that, and gives what it has kept. A signal that interrupts it after what comes before, or before
+/// what comes after, finds it so.
+#[inline]
 pub fn replace_kept(keep: Option<Box<Entered>>) -> Option<Box<Entered>> {
+    compiler_fence(Ordering::SeqCst);
     let kept = KEPT.replace(keep.map_or(ptr::null_mut(), Box::into_raw));
+    compiler_fence(Ordering::SeqCst);
     // SAFETY: what is there was put there above, and is there no more.
     NonNull::new(kept).map(|kept| unsafe { Box::from_raw(kept.as_ptr()) })
-}
-
-/// Has `end` run when this thread ends: after the destructors of its data of C++ and Rust, which may make calls; for those
-/// of pthread_key_create(3), which may too, it has several turns. Where the process has no keys left, it has none, and
-/// what its threads keep is lost.
-pub fn at_thread_end(end: extern "C" fn(*mut c_void)) {
-    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
-    let key = KEY.get_or_init(|| {
-        let mut key = 0;
-        // SAFETY: the place is a key's, and `end` of a library that is never unloaded.
-        let created = unsafe { libc::pthread_key_create(&raw mut key, Some(end)) };
-        (created == 0).then_some(key)
-    });
-    if let Some(key) = key {
-        // SAFETY: the key was created above, and never deleted. The value only has to be one: nothing is read there.
-        unsafe { libc::pthread_setspecific(*key, ptr::dangling()) };
-    }
 }
 
 /// Has `child` run in each child that this process forks, before `fork` returns there.

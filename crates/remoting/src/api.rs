@@ -210,46 +210,41 @@ pub struct Signature {
     pub which: Which,
 }
 
-/// Arguments of a row, a bit for each in their order.
+/// Some of a row's arguments, a bit for each in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places(u64);
+pub struct Mask(u64);
 
-impl Places {
-    /// What is at these places.
+impl Mask {
+    /// The words of these.
     #[inline]
     pub fn of(self, words: &[u64]) -> impl Iterator<Item = u64> {
         let mut left = self.0;
         std::iter::from_fn(move || {
             let place = left.trailing_zeros() as usize;
-            left &= left.wrapping_sub(1);
+            // None is left where there are 64 zeros.
+            left = left.checked_sub(1)? & left;
             words.get(place).copied()
         })
     }
-
-    /// The last one.
-    fn last(self) -> Self {
-        Self(1_u64.checked_shl(63_u32.wrapping_sub(self.0.leading_zeros())).unwrap_or_default())
-    }
 }
 
-/// Where among a row's arguments those are that are asked for at each call.
+/// Those of a row's arguments that are asked for at each call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Which {
     /// Descriptors.
-    pub descriptors: Places,
+    pub descriptors: Mask,
     /// What a call's success depends on: descriptors, and numbers such as the algorithm; not data, nor factors.
-    pub decisive: Places,
-    reads: Places,
-    writes: Places,
-    updates: Places,
+    pub decisive: Mask,
+    reads: Mask,
+    output: Mask,
 }
 
 impl Which {
-    /// Of these, which are no more than 63.
+    /// Of these, which are 64 at most.
     #[must_use]
     pub const fn of(arguments: &[Parameter]) -> Self {
-        let none = Places(0);
-        let mut which = Self { descriptors: none, decisive: none, reads: none, writes: none, updates: none };
+        let none = Mask(0);
+        let mut which = Self { descriptors: none, decisive: none, reads: none, output: none };
         let mut i = 0;
         while i < arguments.len() {
             let place = 1 << i;
@@ -260,8 +255,9 @@ impl Which {
                     which.descriptors.0 |= place;
                 }
                 Type::Read => which.reads.0 |= place,
-                Type::Write => which.writes.0 |= place,
-                Type::Update => which.updates.0 |= place,
+                // What is blended is the output; else the first that is written, before any scratch space.
+                Type::Update => which.output.0 = place,
+                Type::Write if which.output.0 == 0 => which.output.0 = place,
                 _ => {}
             }
             i += 1;
@@ -303,9 +299,7 @@ impl Signature {
     /// Where a compute with these words writes its output.
     #[must_use]
     pub fn output(&self, words: &[u64]) -> Option<u64> {
-        let Which { updates, writes, .. } = self.which;
-        // What is blended is the output; else the first that is written, before any scratch space.
-        updates.last().of(words).next().or_else(|| writes.of(words).next())
+        self.which.output.of(words).next()
     }
 
     /// What a compute with these words reads.

@@ -49,7 +49,7 @@ impl Watch {
     #[inline]
     pub fn backward(&self, mut inputs: impl Iterator<Item = u64>) {
         let first = self.first.load(Ordering::Relaxed);
-        if inputs.any(|input| input == first) && first != NONE {
+        if first != NONE && inputs.any(|input| input == first) {
             self.ending.store(true, Ordering::Relaxed);
         }
     }

@@ -56,6 +56,7 @@ pub mod ring;
 pub mod server;
 #[cfg(not(loom))]
 pub mod session;
+pub mod slot;
 #[cfg(not(loom))]
 pub mod slots;
 pub mod staging;

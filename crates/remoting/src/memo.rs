@@ -9,18 +9,24 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::api::Signature;
 use crate::wire::Words;
 
-/// How many are remembered; then it begins anew, and some wait once more.
+/// How many a process remembers; then it begins anew, and some wait once more.
 const MOST: usize = 1 << 16;
+
+/// How many a thread does by itself.
+const MOST_OF_THREAD: usize = 1 << 12;
 
 /// How many answers are, which are larger.
 const MOST_ANSWERS: usize = 1 << 12;
 
 /// Computes that have worked.
-#[derive(Debug, Default)]
-pub struct Worked(FxHashSet<Box<[u64]>>);
+#[derive(Debug)]
+pub struct Worked {
+    keys: FxHashSet<Box<[u64]>>,
+    most: usize,
+}
 
 /// What queries of a process were answered.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memo {
     /// The computes of the process that have worked.
     pub worked: Worked,
@@ -37,19 +43,32 @@ pub fn key(function: u16, signature: &Signature, arguments: &[u64], key: &mut Wo
 }
 
 impl Worked {
+    /// What a thread knows.
+    #[must_use]
+    pub fn of_thread() -> Self {
+        Self { keys: FxHashSet::default(), most: MOST_OF_THREAD }
+    }
+
     /// Has it worked?
     #[inline]
     #[must_use]
     pub fn knows(&self, key: &[u64]) -> bool {
-        self.0.contains(key)
+        self.keys.contains(key)
     }
 
     /// It has.
     pub fn learn(&mut self, key: &[u64]) {
-        if self.0.len() == MOST {
-            self.0.clear();
+        if self.keys.len() == self.most {
+            self.keys.clear();
         }
-        self.0.insert(key.into());
+        self.keys.insert(key.into());
+    }
+}
+
+impl Default for Memo {
+    fn default() -> Self {
+        let worked = Worked { keys: FxHashSet::default(), most: MOST };
+        Self { worked, answers: FxHashMap::default() }
     }
 }
 
@@ -95,7 +114,7 @@ mod tests {
         for i in 0..MOST as u64 + 10 {
             memo.worked.learn(&[i]);
         }
-        assert!(memo.worked.0.len() <= MOST && memo.worked.knows(&[MOST as u64 + 9]));
+        assert!(memo.worked.keys.len() <= MOST && memo.worked.knows(&[MOST as u64 + 9]));
         for i in 0..MOST_ANSWERS as u64 + 10 {
             memo.answered(&[i], [i].into_iter().collect());
         }

@@ -10,6 +10,7 @@
 //! that is too old, is lost.
 
 use crate::contents::{Id, Sort};
+use crate::descriptor::Kind;
 
 /// How many creates of a lane without an end of an iteration make up one. A program that only infers has no ends.
 const LONGEST: usize = 1 << 16;
@@ -19,6 +20,7 @@ const MAX_LANES: usize = 256;
 
 const SEQUENCE_BITS: u32 = 32;
 const LANE_BITS: u32 = 8;
+const THREAD_BITS: u32 = u64::BITS - SEQUENCE_BITS - LANE_BITS;
 
 /// A place in a lane's queue, to which the id of what was created there will be told: the thread's number, the
 /// lane's, and how many creates the lane had before.
@@ -31,7 +33,7 @@ struct Place {
 /// The lanes of a thread.
 #[derive(Debug)]
 pub struct Lanes {
-    /// The thread's number, of no other thread; not 0.
+    /// The thread's number, of no other thread that there is.
     thread: u32,
     stream: u64,
     lanes: Vec<Lane>,
@@ -41,8 +43,8 @@ pub struct Lanes {
     iteration: u64,
 }
 
-/// Numbers of kinds are less.
-const KINDS: usize = 16;
+/// How many numbers of kinds there are, from 0.
+const KINDS: usize = Kind::Handle as usize + 1;
 
 #[derive(Debug)]
 struct Lane {
@@ -64,7 +66,13 @@ impl Lanes {
     /// None yet.
     #[must_use]
     pub fn new(thread: u32) -> Self {
-        Self { thread, stream: 0, lanes: Vec::new(), last: [0; KINDS], iteration: 0 }
+        Self {
+            thread: thread % (1 << THREAD_BITS),
+            stream: 0,
+            lanes: Vec::new(),
+            last: [0; KINDS],
+            iteration: 0,
+        }
     }
 
     /// The stream of the handle that the thread used last: creates say none themselves.
@@ -77,7 +85,7 @@ impl Lanes {
     #[inline(always)]
     pub fn create(&mut self, iteration: u64, sort: Sort) -> (Id, u64) {
         self.turn(iteration);
-        let last = self.last[sort.kind as usize % KINDS];
+        let last = self.last[sort.kind as usize];
         let found = self.lanes.get(usize::from(last)).is_some_and(|lane| lane.is(sort, self.stream));
         let number = if found { Some(last) } else { self.find(sort) };
         let Some(number) = number else { return (Id::NONE, 0) };
@@ -92,7 +100,7 @@ impl Lanes {
     fn find(&mut self, sort: Sort) -> Option<u8> {
         let found = self.lanes.iter().position(|lane| lane.is(sort, self.stream));
         let number = found.or_else(|| self.open(sort))? as u8;
-        self.last[sort.kind as usize % KINDS] = number;
+        self.last[sort.kind as usize] = number;
         Some(number)
     }
 
@@ -174,7 +182,8 @@ impl Lane {
             self.computed = self.tail.len();
             self.turn();
         }
-        self.tail.reserve(64);
+        let room = LONGEST - self.tail.len();
+        self.tail.reserve_exact(self.tail.len().max(64).min(room));
     }
 
     /// Begins an iteration with what was created since the last compute. One in which the thread computed nothing
@@ -256,11 +265,12 @@ mod tests {
             lanes.tell(ticket, Id(content + 10));
         }
         lanes.compute(0);
-        lanes.on_stream(1);
-        assert_eq!(pass(&mut lanes, 1, &[0]), [5]);
-        assert_eq!(lanes.create(1, filter).0, Id(15));
+        // In another order than they were told.
         lanes.on_stream(2);
         assert_eq!(pass(&mut lanes, 1, &[0]), [6]);
+        lanes.on_stream(1);
+        assert_eq!(lanes.create(1, filter).0, Id(15));
+        assert_eq!(pass(&mut lanes, 1, &[0]), [5]);
     }
 
     #[test]

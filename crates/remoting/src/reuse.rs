@@ -14,7 +14,8 @@ use crate::descriptor::Content;
 use crate::iteration::Watch;
 use crate::memo::Worked;
 use crate::predictor::Lanes;
-use crate::slots::{Magazine, Slot, Slots};
+use crate::slot::Slot;
+use crate::slots::{Magazine, Slots};
 use crate::sync::Region;
 
 /// The descriptors of a process.
@@ -39,7 +40,7 @@ pub struct Thread {
     lanes: Lanes,
     counters: Place,
     /// What it knows of the computes that have worked.
-    pub worked: Worked,
+    pub(crate) worked: Worked,
 }
 
 /// How ids were found, since the process began.
@@ -88,9 +89,9 @@ impl<'a> Reuse<'a> {
 
     /// What a thread needs for its calls. [`Reuse::leave`] takes it back.
     pub fn enter(&self) -> Thread {
-        // Numbers only ever come again after four billion threads, and then cost guesses.
+        // Numbers only ever come again after sixteen million threads, and then cost guesses.
         let number = self.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let (magazine, worked) = (Magazine::default(), Worked::default());
+        let (magazine, worked) = (Magazine::default(), Worked::of_thread());
         Thread { magazine, lanes: Lanes::new(number), counters: self.counters.enter(), worked }
     }
 
@@ -133,38 +134,15 @@ impl<'a> Reuse<'a> {
         handle: usize,
         rule: impl FnOnce(Version, &mut C) -> Result<(), Status>,
     ) -> Result<(), Status> {
-        let (slot, mut content) = self.begin_change(version, handle)?;
-        let answer = rule(version, &mut content);
-        self.end_change(slot, handle, &content);
-        answer
-    }
-
-    /// A set call's begin, for one that has the rule's call in its own code: the content that the rule is to change.
-    ///
-    /// # Errors
-    /// `BadParam` for a handle that is none.
-    #[inline(always)]
-    pub(crate) fn begin_change<C: Content>(
-        &self,
-        version: Version,
-        handle: usize,
-    ) -> Result<(&Slot, C), Status> {
         let slot = self.slot::<C>(version, handle)?;
-        Ok((slot, slot.content()))
-    }
-
-    /// And its end, whatever the rule says.
-    #[inline(always)]
-    #[cfg_attr(
-        not(feature = "blind"),
-        expect(unused_variables, reason = "handles are asked for there alone")
-    )]
-    pub(crate) fn end_change<C: Content>(&self, slot: &Slot, handle: usize, content: &C) {
+        let mut content = slot.content();
+        let answer = rule(version, &mut content);
         #[cfg(feature = "blind")]
         if self.is_warm() && self.queue.has(handle) {
-            return;
+            return answer;
         }
-        slot.change(content);
+        slot.change(&content);
+        answer
     }
 
     /// Has an iteration ended? As B8 says.
@@ -237,6 +215,10 @@ impl<'a> Reuse<'a> {
         } else {
             self.look_up(sort, &slot.content::<C>().to_words()[..C::LEN])?
         };
+        // It may have become another's meanwhile, of another kind: then what was read is no content of either.
+        if !slot.is(sort) {
+            return Err(Unresolved::NoSuch);
+        }
         self.counters.count(thread.counters, counter);
         slot.resolve(identity, id);
         thread.lanes.tell(slot.take_ticket(), id);

@@ -85,6 +85,7 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn send(&mut self, parts: [&[u64]; 2], there: impl Fn() -> bool) -> Result<(), Gone> {
         let len = (parts[0].len() + parts[1].len()) as u64;
+        debug_assert!(len <= MAX_WORDS as u64, "a longer one is none to the reader");
         let size = 1 + len;
         if self.written + size - self.read > self.ring.room {
             self.make_room(size, there)?;

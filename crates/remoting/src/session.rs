@@ -409,20 +409,21 @@ impl<'a> Session<'a> {
         words: &Words,
     ) -> Option<cudnn::Result> {
         let current = || self.is_current(function, words);
-        if thread.worked.knows(key) || self.has_worked(thread, key) {
+        if thread.worked.knows(key) || self.has_worked_elsewhere(thread, key) {
             let sent = self.client.send_if(current, function as u16, words)?;
             return Some(sent.map_err(Status::from));
         }
         let result = answer(self.client.call_if(current, function as u16, words)?);
         if result.is_ok() {
             self.memo().worked.learn(key);
+            thread.worked.learn(key);
         }
         Some(result)
     }
 
-    /// In another thread, or in this one as the first?
+    /// In another thread, or in this one before it has forgotten what it knew?
     #[cold]
-    fn has_worked(&self, thread: &mut Thread, key: &Words) -> bool {
+    fn has_worked_elsewhere(&self, thread: &mut Thread, key: &Words) -> bool {
         let worked = self.memo().worked.knows(key);
         if worked {
             thread.worked.learn(key);
@@ -505,10 +506,10 @@ macro_rules! call {
                 })?;
             }
             $(let $argument = <$type as Parameter>::get($argument, session, version)?;)*
-            let (slot, mut content) = session.reuse.begin_change::<$kind>(version, $handle)?;
-            let answer = $rule(version, &mut content $(, $argument)*);
-            session.reuse.end_change(slot, $handle, &content);
-            answer
+            // It has copies too, for the same reason.
+            session.reuse.change(version, $handle, move |version, content: &mut $kind| {
+                $rule(version, content $(, $argument)*)
+            })
         } }
     };
     (seed $name:ident ($d:ident: $kind:ty, $handle:ident: $of:ty, $dropout:ident: $number:ty $(, $numbers:ident: $type:ty)*)

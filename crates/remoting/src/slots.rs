@@ -1,17 +1,15 @@
 //! Descriptors on the client's side: a slot each, in a slab that is never unmapped. A handle is a slot's address, and is
 //! found again by arithmetic: a program can pass any number without anything being read at it.
-//!
-//! A slot's words are atomics, so that a program that uses a descriptor on two threads at once, which the library
-//! forbids, sees one content or the other, or a mixture, as with the library; and nothing worse.
+//! Touches nothing else.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
-use zerocopy::FromZeros;
 
 use crate::contents::{Id, Sort};
-use crate::descriptor::{Content, WORDS, Words};
+use crate::descriptor::Content;
+use crate::slot::Slot;
 use crate::sys::Mapped;
 
 /// How many descriptors can live at a time. Memory is taken as they are first used.
@@ -19,126 +17,6 @@ pub const MAX_SLOTS: usize = 1 << 20;
 
 /// How many free slots a thread hands over, or takes, at a time; and half of what it keeps at most.
 const BATCH: usize = 32;
-
-/// A descriptor, or room for one. Two lines of the processor's cache, which it loads and takes away together: so threads
-/// whose descriptors are neighbours do not disturb each other.
-#[derive(Debug, FromZeros)]
-#[repr(C, align(128))]
-pub struct Slot {
-    /// [`Sort::number`] of the descriptor that lives here; 0 if none does.
-    sort: AtomicU64,
-    /// Counts the changes of the content.
-    changes: AtomicU64,
-    /// An id, and above it how many changes there had been when it was found: it is that of the content if there was
-    /// none since, and else a guess at it. So an id that is found for a content that changes meanwhile is not taken for
-    /// the new one's.
-    id: AtomicU64,
-    /// Where in its lane's queue the first id is wanted; see [`crate::predictor`].
-    ticket: AtomicU64,
-    words: [AtomicU64; WORDS],
-}
-
-/// What a slot knows of its content's id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    changes: u64,
-    id: u64,
-}
-
-impl Identity {
-    /// The id, if it is known.
-    #[inline]
-    #[must_use]
-    pub fn id(self) -> Option<Id> {
-        (self.id == tagged(self.changes, self.guess())).then(|| self.guess())
-    }
-
-    /// The id, or a guess at it.
-    #[inline]
-    #[must_use]
-    pub fn guess(self) -> Id {
-        Id(self.id & ((1 << Id::BITS) - 1))
-    }
-}
-
-/// An id, and how many changes there had been; of these the last bits, which is enough for one who has found an id to be
-/// late.
-#[inline]
-fn tagged(changes: u64, Id(id): Id) -> u64 {
-    changes << Id::BITS | id
-}
-
-impl Slot {
-    /// Does a descriptor of this sort live here?
-    #[inline]
-    fn is(&self, sort: Sort) -> bool {
-        self.sort.load(Ordering::Acquire) == sort.number()
-    }
-
-    /// Its content.
-    #[inline(always)]
-    pub fn content<C: Content>(&self) -> C {
-        C::from_words(&self.words(C::LEN))
-    }
-
-    #[inline(always)]
-    fn words(&self, len: usize) -> Words {
-        let mut words = [0; WORDS];
-        words[..len].iter_mut().zip(&self.words).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
-        words
-    }
-
-    /// What it knows of its content's id. For [`Slot::resolve`] it is to be asked before the content is read.
-    #[inline]
-    pub fn identity(&self) -> Identity {
-        Identity { changes: self.changes.load(Ordering::Acquire), id: self.id.load(Ordering::Relaxed) }
-    }
-
-    /// The words of its content, each read when it comes.
-    #[inline]
-    pub fn read<C: Content>(&self) -> impl Iterator<Item = u64> {
-        self.words[..C::LEN].iter().map(|word| word.load(Ordering::Relaxed))
-    }
-
-    /// Changes its content to this one. The id that it had is the guess at the new one's: programs set what they set
-    /// before.
-    #[inline(always)]
-    pub fn change<C: Content>(&self, content: &C) {
-        let words = content.to_words();
-        if !self.read::<C>().eq(words[..C::LEN].iter().copied()) {
-            self.put(&words[..C::LEN]);
-            // After the last word: an id that somebody found for a mixture is of before.
-            self.changed(self.identity().guess());
-        }
-    }
-
-    #[inline(always)]
-    fn changed(&self, guess: Id) {
-        let changes = self.changes.load(Ordering::Relaxed);
-        self.changes.store(changes.wrapping_add(1), Ordering::Release);
-        // However many changes there were before, it is found at none of them.
-        self.id.store(tagged(changes, guess), Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn put(&self, words: &[u64]) {
-        self.words.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
-    }
-
-    /// Keeps the id of the content that was read after `identity`; it is the content's if that does not change any more.
-    #[inline]
-    pub fn resolve(&self, identity: Identity, id: Id) {
-        self.id.store(tagged(identity.changes, id), Ordering::Relaxed);
-    }
-
-    /// The ticket, once.
-    #[inline]
-    pub fn take_ticket(&self) -> u64 {
-        let ticket = self.ticket.load(Ordering::Relaxed);
-        self.ticket.store(0, Ordering::Relaxed);
-        ticket
-    }
-}
 
 /// All slots of a process.
 #[derive(Debug)]
@@ -168,7 +46,7 @@ impl Slots {
     }
 
     /// Makes a descriptor with the content that new ones have, and gives its handle; none where there is no room.
-    #[inline(always)]
+    #[inline]
     pub fn create<C: Content>(
         &self,
         magazine: &mut Magazine,
@@ -177,15 +55,12 @@ impl Slots {
         ticket: u64,
     ) -> Option<usize> {
         let slot = &self.slab.region()[self.take(magazine)? as usize];
-        slot.put(&C::FRESH.to_words()[..C::LEN]);
-        slot.changed(guess);
-        slot.ticket.store(ticket, Ordering::Relaxed);
-        slot.sort.store(sort.number(), Ordering::Release);
+        slot.begin::<C>(sort, guess, ticket);
         Some(std::ptr::from_ref(slot).addr())
     }
 
     /// The descriptor of this handle, if it is one of this sort.
-    #[inline(always)]
+    #[inline]
     #[must_use]
     pub fn get(&self, handle: usize, sort: Sort) -> Option<&Slot> {
         self.slab.region().get(self.place(handle)?).filter(|slot| slot.is(sort))
@@ -193,7 +68,7 @@ impl Slots {
 
     /// Where in the slab a handle points; none for one that does not point at the beginning of a slot. It may be past
     /// the end.
-    #[inline(always)]
+    #[inline]
     fn place(&self, handle: usize) -> Option<usize> {
         let offset = handle.wrapping_sub(self.slab.region().as_ptr().addr());
         offset.is_multiple_of(size_of::<Slot>()).then_some(offset / size_of::<Slot>())
@@ -201,20 +76,19 @@ impl Slots {
 
     /// Ends a descriptor. The flag tells whether there was one of this sort; of two threads that end the same one,
     /// one is told so.
-    #[inline(always)]
+    #[inline]
     pub fn destroy(&self, magazine: &mut Magazine, handle: usize, sort: Sort) -> bool {
         let Some(place) = self.place(handle).filter(|place| *place < self.slab.region().len()) else {
             return false;
         };
-        let slot = &self.slab.region()[place];
-        let ended = slot.sort.compare_exchange(sort.number(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let ended = self.slab.region()[place].end(sort);
         if ended {
             self.give(magazine, place as u32);
         }
         ended
     }
 
-    #[inline(always)]
+    #[inline]
     fn take(&self, magazine: &mut Magazine) -> Option<u32> {
         magazine.free.pop().or_else(|| self.refill(magazine))
     }
@@ -234,7 +108,7 @@ impl Slots {
         self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
-    #[inline(always)]
+    #[inline]
     fn give(&self, magazine: &mut Magazine, place: u32) {
         if magazine.free.is_full() {
             self.spill(magazine);
@@ -326,6 +200,12 @@ mod tests {
     }
 
     #[test]
+    #[should_panic(expected = "address space for descriptors")]
+    fn more_than_there_are_addresses_for_are_refused() {
+        let _ = Slots::new((1 << 57) + 1);
+    }
+
+    #[test]
     fn a_full_slab_has_no_room_until_one_ends() {
         let (slots, mut magazine) = (Slots::new(100), Magazine::default());
         let handles: Vec<usize> = (0..100).map(|_| tensor(&slots, &mut magazine)).collect();
@@ -346,40 +226,6 @@ mod tests {
         let again = slots.create::<Convolution>(&mut magazine, CONVOLUTION, Id::NONE, 0).unwrap();
         assert_eq!(again, handle);
         assert_eq!(slots.get(again, CONVOLUTION).unwrap().content::<Convolution>().groups, 1);
-    }
-
-    #[test]
-    fn an_id_is_that_of_the_content_it_was_found_for() {
-        let (slots, mut magazine) = (Slots::new(1), Magazine::default());
-        let handle = slots.create::<Tensor>(&mut magazine, TENSOR, Id(7), 0).unwrap();
-        let slot = slots.get(handle, TENSOR).unwrap();
-        let set = |count| {
-            let mut content = Tensor::FRESH;
-            content.count = count;
-            slot.change(&content);
-        };
-        let identity = slot.identity();
-        assert_eq!((identity.id(), identity.guess()), (None, Id(7)));
-        set(1);
-        slot.resolve(identity, Id(8));
-        assert_eq!(slot.identity().id(), None, "it has changed since");
-        slot.resolve(slot.identity(), Id(9));
-        assert_eq!(slot.identity().id(), Some(Id(9)));
-        set(1);
-        assert_eq!(slot.identity().id(), Some(Id(9)), "the same again");
-        set(2);
-        let identity = slot.identity();
-        assert_eq!((identity.id(), identity.guess()), (None, Id(9)));
-        slot.resolve(identity, Id(10));
-        slots.destroy(&mut magazine, handle, TENSOR);
-        tensor(&slots, &mut magazine);
-        assert_eq!(slot.identity().id(), None, "another life");
-        slot.resolve(slot.identity(), Id(11));
-        // Its count, as far as it is kept, comes round to when the id was found.
-        let changes = slot.changes.load(Ordering::Relaxed);
-        slot.changes.store(changes + (1 << (u64::BITS - Id::BITS)) - 1, Ordering::Relaxed);
-        set(3);
-        assert_eq!(slot.identity().id(), None);
     }
 
     #[test]

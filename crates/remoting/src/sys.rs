@@ -38,7 +38,8 @@ impl<T: FromZeros> Mapped<T> {
     /// # Errors
     /// As mmap(2).
     pub fn alone(count: usize) -> io::Result<Self> {
-        Self::at(zeroed(Self::bytes(count))?, count)
+        let bytes = count.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::InvalidInput)?;
+        Self::at(zeroed(bytes)?, count)
     }
 
     fn at(start: *mut libc::c_void, count: usize) -> io::Result<Self> {

@@ -4,6 +4,7 @@
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, Sent, Unanswered, serve};
@@ -224,6 +225,22 @@ fn the_first_of_its_like_is_waited_for_in_each_mode() {
         assert_eq!(statuses, [Ok(()), Ok(()), Err(Status::NotSupported), Ok(())], "{mode:?}");
         assert_eq!(session.synchronise(), Ok(()));
     }
+}
+
+#[test]
+fn what_has_worked_in_one_thread_is_waited_for_in_none() {
+    let (session, _, Diary(diary)) = session(Mode::Reuse, 64);
+    layer(&session, &mut session.enter(), 0, 1, false).unwrap();
+    // The backend does nothing meanwhile.
+    let held = diary.lock().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.send(layer(&session, &mut session.enter(), 0, 1, false)));
+        let done = receiver.recv_timeout(Duration::from_secs(30));
+        drop(held);
+        assert_eq!(done, Ok(Ok(())));
+    });
+    assert_eq!(session.synchronise(), Ok(()));
 }
 
 #[test]

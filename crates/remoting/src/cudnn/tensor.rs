@@ -75,7 +75,7 @@ impl Tensor {
 ///
 /// # Errors
 /// `BadParam` for values out of range. `NotSupported` for 2^31 elements and more; it keeps them all the same.
-#[inline(always)]
+#[inline]
 pub fn set_4d(
     version: Version,
     t: &mut Tensor,
@@ -90,7 +90,7 @@ pub fn set_4d(
         packed_strides_4d(format, n, c, h, w).filter(|_| element_size(data_type).is_some())
     else {
         let result;
-        (*t, result) = set_any_4d(version, *t, format, data_type, n, c, h, w);
+        (*t, result) = set_any_4d(version, *t, format, data_type, [n, c, h, w]);
         return result;
     };
     (t.data_type, t.count, t.packed) = (data_type, 4, 0);
@@ -102,7 +102,7 @@ pub fn set_4d(
 
 /// The strides and the number of elements of data without gaps, where all is as programs have it: dimensions of more
 /// than 0, and fewer elements than 2^31.
-#[inline(always)]
+#[inline]
 fn packed_strides_4d(format: i32, n: i32, c: i32, h: i32, w: i32) -> Option<([i32; 4], i32)> {
     if !(n > 0 && c > 0 && h > 0 && w > 0) {
         return None;
@@ -124,18 +124,11 @@ fn set_any_4d(
     mut t: Tensor,
     format: i32,
     data_type: i32,
-    n: i32,
-    c: i32,
-    h: i32,
-    w: i32,
+    dims: [i32; 4],
 ) -> (Tensor, Result) {
-    let mut set = || {
-        let dims = [n, c, h, w];
-        check(dims.iter().all(|dim| *dim > 0), Status::BadParam)?;
-        check(format != NCHW_VECT_C || pack(data_type).is_some(), Status::BadParam)?;
-        set_packed(version, &mut t, format, data_type, 4, &dims)
-    };
-    let result = set();
+    let packs = format != NCHW_VECT_C || pack(data_type).is_some();
+    let right = check(dims.iter().all(|dim| *dim > 0) && packs, Status::BadParam);
+    let result = right.and_then(|()| set_packed(version, &mut t, format, data_type, 4, &dims));
     (t, result)
 }
 
@@ -295,4 +288,28 @@ fn assign(
     t.extent = t.measure();
     // Negative ones, of the one stride that has no positive, are too large as well.
     check((0..=i64::from(i32::MAX)).contains(&t.extent), Status::NotSupported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of dimensions whose products are just not too large, and just are.
+    #[test]
+    fn the_usual_set_is_as_any() {
+        let values = [-1, 0, 1, 2, 46341, 65536, i32::MAX];
+        let before = Tensor { packed: 1, extent: 9, dims: [3; MAX_DIMS], ..Tensor::FRESH };
+        let types = (-1..4).flat_map(|format| (-1..12).map(move |data_type| (format, data_type)));
+        for (format, data_type) in types {
+            for i in 0..values.len().pow(4) {
+                let [n, c, h, w] = [0, 1, 2, 3].map(|at| values[i / values.len().pow(at) % values.len()]);
+                for version in Version::ALL {
+                    let mut usual = before;
+                    let result = set_4d(version, &mut usual, format, data_type, n, c, h, w);
+                    let any = set_any_4d(version, before, format, data_type, [n, c, h, w]);
+                    assert_eq!((usual, result), any, "{format} {data_type} {:?}", [n, c, h, w]);
+                }
+            }
+        }
+    }
 }
