@@ -36,7 +36,7 @@ use vgpu_remoting::worker::{Device, Worker};
 
 /// So few that the ring has room for their computes.
 const TURNS: u32 = 1000;
-const ROUNDS: usize = 301;
+const ROUNDS: usize = 3001;
 /// Of iterations.
 const ITERATIONS: usize = 51;
 
