@@ -1,5 +1,6 @@
 //! cuBLAS's C functions, made from the rows of the table; and those that are no rows.
 
+mod copy;
 mod names;
 mod table;
 

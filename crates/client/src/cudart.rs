@@ -4,7 +4,7 @@
 #![allow(unsafe_code, non_snake_case, reason = "C functions")]
 
 mod context;
-mod copy;
+pub mod copy;
 mod device;
 mod event;
 mod memory;

@@ -144,11 +144,16 @@ fn what_is_wrong_has_a_clear_status_and_harms_nothing() {
 #[test]
 fn factors_and_results_are_where_the_pointer_mode_says() {
     let out = served("blas.c", &["libcudart.so.12", "libcublas.so.12"]);
-    // Of what goes wrong: 1 is a handle that is none, 7 an invalid value, 15 not supported.
+    // Of what goes wrong: 1 is a handle that is none, 7 an invalid value, 11 a copy, 15 not supported.
     let wanted = "7 0 0 0 1 0 0 = 20 28 28 40\n\
                   0 0 = 11 5\n\
                   0 0 1 0 0 = 11 14 20\n\
-                  7 7 7 7 7 7 15 0 1 1 1 \n";
+                  7 7 7 7 7 7 15 \n\
+                  0 0 = 1 3 5\n\
+                  0 0 0 0 = 2 1 4 5\n\
+                  7 7 0 7 11 11 11 11 \n\
+                  0 1 0 7 0 7 = 120405 5\n\
+                  0 1 1 1 \n";
     assert_eq!(out, wanted);
 }
 
