@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::check::{operand, output, positive, size};
 use crate::error::{Error, Result};
 use crate::gather::{Gather, Spread, Tap};
-use crate::multiply::{Product, blocks, multiply};
+use crate::multiply::{DEPTH, Product, blocks, multiply};
 use crate::{Blend, Real};
 
 /// How many elements of a matrix-vector product, and of a product in double precision, are summed at once.
@@ -93,7 +93,9 @@ pub struct Part {
 impl Part {
     /// Where its elements are, column by column.
     pub fn columns(self) -> impl Iterator<Item = Range<usize>> {
-        (0..self.columns).map(move |column| {
+        // Columns of nothing are nowhere: there may be no room for where they would begin.
+        let columns = if self.rows == 0 { 0 } else { self.columns };
+        (0..columns).map(move |column| {
             let start = self.start + column * self.ld;
             start..start + self.rows
         })
@@ -189,30 +191,44 @@ impl Gemm {
     }
 
     /// It as products of parts, for which A, B and C together have no more than so many elements, or as few as they can:
-    /// each with what it is of A, B and C, without the gaps between columns. An element of C comes of one of them alone,
-    /// and to the same.
-    pub fn parts(&self, most: usize) -> impl Iterator<Item = (Self, [Part; 3])> {
+    /// of each part of C the products that are summed to it, one after the other, with what they are of A and B, without
+    /// the gaps between columns. The first has the factors that the whole has, to the others what is there is added. It
+    /// comes to the same, bit for bit.
+    pub fn parts(
+        &self,
+        most: usize,
+    ) -> impl Iterator<Item = (Part, impl Iterator<Item = (Self, [Part; 2])>)> {
         let ([m, n], k) = ([self.c.rows, self.c.columns], self.depth());
         let fits = |rows: usize, columns: usize| {
-            let (factors, product) =
-                ((rows as u128 + columns as u128) * k as u128, rows as u128 * columns as u128);
-            factors + product <= most as u128
+            let (factors, product) = (rows as u128 + columns as u128, rows as u128 * columns as u128);
+            factors * k.min(DEPTH) as u128 + product <= most as u128
         };
         let (mut rows, mut columns) = (m.max(1), n.max(1));
         while !fits(rows, columns) && rows.max(columns) > 1 {
             if rows < columns { columns = columns.div_ceil(2) } else { rows = rows.div_ceil(2) }
         }
+        // As long as sums are in any case, or a multiple of that.
+        let left = most.saturating_sub(rows.saturating_mul(columns)) / rows.saturating_add(columns);
+        let depth = (left / DEPTH).max(1).saturating_mul(DEPTH);
         let gemm = *self;
-        blocks(n, columns).flat_map(move |across| blocks(m, rows).map(move |down| gemm.part(&down, &across)))
+        blocks(n, columns).flat_map(move |across| {
+            blocks(m, rows).map(move |down| {
+                let c = gemm.c.part(&down, &across);
+                // Of none there is one, which has the factors.
+                let depths = blocks(k.max(1), depth).map(move |depths| depths.start..depths.end.min(k));
+                let across = across.clone();
+                (c, depths.map(move |depths| gemm.part(&down, &across, &depths)))
+            })
+        })
     }
 
-    fn part(&self, down: &Range<usize>, across: &Range<usize>) -> (Self, [Part; 3]) {
-        let all = &(0..self.depth());
-        let a = if self.ops[0] == Op::None { self.a.part(down, all) } else { self.a.part(all, down) };
-        let b = if self.ops[1] == Op::None { self.b.part(all, across) } else { self.b.part(across, all) };
-        let parts = [a, b, self.c.part(down, across)];
-        let [a, b, c] = parts.map(|part| Matrix::dense(part.rows, part.columns));
-        (Self { ops: self.ops, a, b, c }, parts)
+    fn part(&self, down: &Range<usize>, across: &Range<usize>, depths: &Range<usize>) -> (Self, [Part; 2]) {
+        let a = if self.ops[0] == Op::None { self.a.part(down, depths) } else { self.a.part(depths, down) };
+        let b =
+            if self.ops[1] == Op::None { self.b.part(depths, across) } else { self.b.part(across, depths) };
+        let [dense_a, dense_b] = [a, b].map(|part| Matrix::dense(part.rows, part.columns));
+        let c = Matrix::dense(down.len(), across.len());
+        (Self { ops: self.ops, a: dense_a, b: dense_b, c }, [a, b])
     }
 
     /// How many products are summed for an element.
@@ -471,47 +487,43 @@ mod tests {
         assert!(gemm([Op::Transpose, Op::Transpose], [5, 2, 2]).is_err());
     }
 
-    /// Of each way to transpose, as few elements at a time as there can be, and more.
+    /// Of each way to transpose, as few elements at a time as there can be, and more; and of nothing to be summed.
     #[test]
     fn a_product_by_parts_is_the_product_bit_for_bit() {
-        let (m, n, k) = (5_usize, 7, 300);
+        let (m, n) = (5_usize, 7);
         let numbers = |len: usize| -> Vec<f32> { (0..len).map(|i| ((i * 37 % 101) as f32).sin()).collect() };
-        for ops in
-            [[Op::None, Op::None], [Op::Transpose, Op::None], [Op::None, Op::Transpose], [Op::Transpose; 2]]
-        {
-            let lds = [
-                if ops[0] == Op::None { m + 2 } else { k },
-                if ops[1] == Op::None { k + 1 } else { n },
-                m + 3,
-            ];
-            let gemm = Gemm::new(ops, [m, n, k].map(|size| size as i64), lds.map(|ld| ld as i64)).unwrap();
+        let ops =
+            [[Op::None, Op::None], [Op::Transpose, Op::None], [Op::None, Op::Transpose], [Op::Transpose; 2]];
+        for (ops, k) in ops.into_iter().flat_map(|ops| [0, 1, 700].map(|k| (ops, k))) {
+            let lda = if ops[0] == Op::None { m + 2 } else { k.max(1) };
+            let ldb = if ops[1] == Op::None { k + 1 } else { n };
+            let sizes = [m, n, k].map(|size| size as i64);
+            let gemm = Gemm::new(ops, sizes, [lda, ldb, m + 3].map(|ld| ld as i64)).unwrap();
             let blend = Blend { alpha: 0.5, beta: 2.0 };
             let [a, b, before] = [gemm.a(), gemm.b(), gemm.c()].map(|matrix| numbers(matrix.span()));
             let mut whole = before.clone();
             gemm.run(blend, &a, &b, &mut whole).unwrap();
-            for most in [0, 700, 1500, 2400, usize::MAX] {
-                let (mut c, mut count) = (before.clone(), 0);
-                for (gemm, [a_part, b_part, c_part]) in gemm.parts(most) {
-                    let dense = |data: &[f32], part: Part| -> Vec<f32> {
-                        part.columns().flat_map(|column| data[column].to_vec()).collect()
-                    };
-                    let [a, b, mut part] = [dense(&a, a_part), dense(&b, b_part), dense(&c, c_part)];
-                    assert!(a.len() + b.len() + part.len() <= most.max(2 * k + 1));
-                    gemm.run(blend, &a, &b, &mut part).unwrap();
-                    let rows = part.chunks(c_part.rows);
-                    c_part.columns().zip(rows).for_each(|(column, row)| c[column].copy_from_slice(row));
-                    count += 1;
+            for most in [0, 700, 1500, 4000, usize::MAX] {
+                let (mut c, mut products) = (before.clone(), 0);
+                let dense = |data: &[f32], part: Part| -> Vec<f32> {
+                    part.columns().flat_map(|column| data[column].to_vec()).collect()
+                };
+                for (part, slices) in gemm.parts(most) {
+                    let (mut sums, mut blend) = (dense(&c, part), blend);
+                    for (gemm, [a_part, b_part]) in slices {
+                        let (a, b) = (dense(&a, a_part), dense(&b, b_part));
+                        assert!(a.len() + b.len() + sums.len() <= most.max(2 * DEPTH + 1), "{most}");
+                        gemm.run(blend, &a, &b, &mut sums).unwrap();
+                        blend.beta = 1.0;
+                        products += 1;
+                    }
+                    let columns = part.columns().zip(sums.chunks(part.rows));
+                    columns.for_each(|(column, sums)| c[column].copy_from_slice(sums));
                 }
-                assert_eq!(c, whole, "{ops:?}, {most}");
-                assert_eq!(
-                    count,
-                    match most {
-                        0 | 700 => m * n,
-                        usize::MAX => 1,
-                        _ => count,
-                    },
-                    "{most}"
-                );
+                assert_eq!(c, whole, "{ops:?}, {k}, {most}");
+                let (least, slices) = (most == 0 && k == 700, 700_usize.div_ceil(DEPTH));
+                assert!(!least || products == m * n * slices, "{products}");
+                assert!(most < usize::MAX || products == 1, "{products}");
             }
         }
         assert_eq!(Gemm::new([Op::None; 2], [0, 2, 3], [1, 3, 1]).unwrap().parts(0).count(), 0);

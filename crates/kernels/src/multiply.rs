@@ -13,7 +13,7 @@ const COLUMNS: usize = 8;
 
 /// A block of `a`, `LEFT * DEPTH` elements, stays in the second-level cache, and a panel of `b`,
 /// `COLUMNS * DEPTH`, in the first; one of `b` is `RIGHT * DEPTH`. The scratch memory is these two blocks.
-const DEPTH: usize = 256;
+pub(crate) const DEPTH: usize = 256;
 const LEFT: usize = 64;
 const RIGHT: usize = 512;
 

@@ -10,11 +10,10 @@ use seccompiler::{
 };
 
 /// What is refused, whatever its arguments.
-const REFUSED: [i64; 35] = [
+const REFUSED: [i64; 40] = [
     // Other processes.
     libc::SYS_kill,
     libc::SYS_tkill,
-    libc::SYS_tgkill,
     libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_pidfd_send_signal,
@@ -35,14 +34,20 @@ const REFUSED: [i64; 35] = [
     // Programs.
     libc::SYS_execve,
     libc::SYS_execveat,
-    // Sockets; a pair is its own.
+    // Sockets, and what else there is that outlives a process.
     libc::SYS_socket,
     libc::SYS_bind,
     libc::SYS_connect,
+    libc::SYS_shmget,
+    libc::SYS_semget,
+    libc::SYS_msgget,
+    libc::SYS_mq_open,
     // What the kernel has more of than others, and needs no rights for.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
     libc::SYS_userfaultfd,
     libc::SYS_keyctl,
     libc::SYS_add_key,
@@ -63,6 +68,10 @@ const FORKS: [i64; 0] = [];
 const X32: i64 = 1 << 30;
 const X32_ALONE: std::ops::RangeInclusive<i64> = 512..=547;
 
+/// `F_SETOWN`, `F_SETSIG` and `F_SETOWN_EX`; `FIOSETOWN` and `SIOCSPGRP`.
+const OWNERS: [u64; 3] = [8, 10, 15];
+const OWNERS_BY_IOCTL: [u64; 2] = [0x8901, 0x8902];
+
 /// Refuses them in this thread, and in those that it begins from now on; no program has more rights than it.
 ///
 /// # Errors
@@ -70,21 +79,35 @@ const X32_ALONE: std::ops::RangeInclusive<i64> = 512..=547;
 pub fn refuse() -> io::Result<()> {
     // Its flags are in memory, where they cannot be looked at: the C library does with `clone` instead.
     apply(libc::ENOSYS, [(libc::SYS_clone3, vec![])].into())?;
-    let only = |op, value| {
-        let condition =
-            SeccompCondition::new(0, SeccompCmpArgLen::Dword, op, value).map_err(io::Error::other)?;
-        Ok::<_, io::Error>(vec![SeccompRule::new(vec![condition]).map_err(io::Error::other)?])
-    };
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.into_iter().chain(FORKS).map(|number| (number, vec![])).collect();
+    // A process that is no thread; and of other processes, signals and limits.
     let threads = libc::CLONE_THREAD as u64;
-    refused.insert(libc::SYS_clone, only(SeccompCmpOp::MaskedEq(threads), 0)?);
-    refused.insert(libc::SYS_prlimit64, only(SeccompCmpOp::Ne, 0)?);
+    refused.insert(libc::SYS_clone, vec![rule(0, SeccompCmpOp::MaskedEq(threads), 0)?]);
+    refused.insert(libc::SYS_tgkill, vec![rule(0, SeccompCmpOp::Ne, std::process::id().into())?]);
+    refused.insert(libc::SYS_prlimit64, vec![rule(0, SeccompCmpOp::Ne, 0)?]);
+    // Who is signalled when something can be read.
+    for (number, requests) in [(libc::SYS_fcntl, &OWNERS[..]), (libc::SYS_ioctl, &OWNERS_BY_IOCTL)] {
+        let rules = requests.iter().map(|request| rule(1, SeccompCmpOp::Eq, *request));
+        refused.insert(number, rules.collect::<io::Result<_>>()?);
+    }
+    // A pair of streams is its own, but one of datagrams sends to any that has a name: their types have this bit.
+    let datagrams = libc::SOCK_DGRAM as u64;
+    let others = rule(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?;
+    let unconnected = rule(1, SeccompCmpOp::MaskedEq(datagrams), datagrams)?;
+    refused.insert(libc::SYS_socketpair, vec![others, unconnected]);
     if cfg!(target_arch = "x86_64") {
-        let again: Vec<i64> = refused.keys().copied().chain(X32_ALONE).map(|number| number | X32).collect();
+        let all = refused.keys().copied().chain([libc::SYS_clone3]).chain(X32_ALONE);
+        let again: Vec<i64> = all.map(|number| number | X32).collect();
         refused.extend(again.into_iter().map(|number| (number, vec![])));
     }
     apply(libc::EPERM, refused)
+}
+
+/// One that holds where an argument, of which the lower half is looked at, compares so with a value.
+fn rule(argument: u8, compare: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compare, value);
+    condition.and_then(|condition| SeccompRule::new(vec![condition])).map_err(io::Error::other)
 }
 
 fn apply(error: i32, rules: BTreeMap<i64, Vec<SeccompRule>>) -> io::Result<()> {

@@ -200,7 +200,8 @@ impl<'a> Reuse<'a> {
     ) -> Result<Id, Unresolved> {
         let slot = self.slot::<C>(version, handle).map_err(|_| Unresolved::NoSuch)?;
         match slot.identity().id() {
-            Some(id) if self.is_current(id) => Ok(id),
+            // Of this sort yet, see below.
+            Some(id) if self.is_current(id) && slot.is(Sort { kind: C::KIND, version }) => Ok(id),
             _ => self.find::<C>(thread, version, slot),
         }
     }

@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -133,7 +133,17 @@ fn what_reaches_beyond_it_is_refused() {
         let again = unsafe { libc::syscall(libc::SYS_kill | 1 << 30, std::process::id(), 0) };
         #[cfg(target_arch = "x86_64")]
         assert_eq!((again, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
-        UnixStream::pair().unwrap();
+        assert_eq!(UnixDatagram::pair().unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+        let (stream, _) = UnixStream::pair().unwrap();
+        // F_SETOWN and F_SETSIG.
+        for owner in [8, 10] {
+            // SAFETY: plain numbers.
+            assert_eq!(unsafe { libc::fcntl(stream.as_raw_fd(), owner, 0) }, -1, "{owner}");
+        }
+        stream.set_nonblocking(true).unwrap();
+        // SAFETY: no signal, to this thread.
+        let own = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), 0) };
+        assert_eq!(own, 0, "abort(3) ends as it does");
         std::thread::spawn(|| assert_eq!(test_kill_process(getpid()), Err(Errno::PERM))).join()
     };
     let thread = std::thread::spawn(move || {

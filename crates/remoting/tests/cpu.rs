@@ -339,14 +339,18 @@ fn numbers_of_16_bits_are_computed_in_single_precision() {
         (14, |bits| half::bf16::from_bits(bits).to_f32(), |x| half::bf16::from_f32(x).to_bits()),
     ] {
         let mut desk = Desk::new();
-        let mut put = |numbers: &[f32]| {
+        let put = |desk: &mut Desk, numbers: &[f32]| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| narrow(*number).to_le_bytes()).collect();
             let address = desk.cpu.memory().allocate(bytes.len() as u64).unwrap();
             desk.cpu.memory().bytes(address, bytes.len()).unwrap().copy_from_slice(&bytes);
             address
         };
-        let (a, b, c) =
-            (put(&[1.0, 2.0, 3.0, 4.0]), put(&[0.5, 0.25, 2.0, 1.0]), put(&[4.0, 4.0, 9.0, 4.0, 4.0]));
+        let got = |desk: &mut Desk, at: u64| -> Vec<f32> {
+            let bytes = desk.cpu.memory().bytes(at, 10).unwrap();
+            bytes.chunks(2).map(|two| wide(u16::from_le_bytes([two[0], two[1]]))).collect()
+        };
+        let [a, b] = [[1.0, 2.0, 3.0, 4.0], [0.5, 0.25, 2.0, 1.0]].map(|numbers| put(&mut desk, &numbers));
+        let c = put(&mut desk, &[4.0, 4.0, 9.0, 4.0, 4.0]);
         let single = desk.put(&[9.0; 4]);
         let (state, one, half) = (State::default(), Factor::Host(1.0), Factor::Host(0.5));
         let (r, u, sums) = (Read, Update, Sums(68));
@@ -373,9 +377,37 @@ fn numbers_of_16_bits_are_computed_in_single_precision() {
                 -1,
             )
             .unwrap();
-        let bytes = desk.cpu.memory().bytes(c, 10).unwrap();
-        let got: Vec<f32> = bytes.chunks(2).map(|two| wide(u16::from_le_bytes([two[0], two[1]]))).collect();
-        assert_eq!(got, [3.25, 4.0, 9.0, 7.0, 10.0], "{data_type}: what is between columns is left");
+        let between = "what is between columns is left";
+        assert_eq!(got(&mut desk, c), [3.25, 4.0, 9.0, 7.0, 10.0], "{data_type}: {between}");
+        // Of nothing to be summed, in each way to transpose: half of what is there.
+        for (op_a, op_b) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            let c = put(&mut desk, &[4.0, 4.0, 9.0, 4.0, 4.0]);
+            let (a, b) = (r(a), r(b));
+            desk.cpu
+                .cublasGemmEx(
+                    state,
+                    op_a,
+                    op_b,
+                    2,
+                    2,
+                    0,
+                    one,
+                    a,
+                    data_type,
+                    2,
+                    b,
+                    data_type,
+                    2,
+                    half,
+                    u(c),
+                    data_type,
+                    3,
+                    sums,
+                    -1,
+                )
+                .unwrap();
+            assert_eq!(got(&mut desk, c), [2.0, 2.0, 9.0, 2.0, 2.0], "{data_type} {op_a} {op_b}");
+        }
         // One number each, as often as there are, into single precision.
         desk.cpu
             .cublasGemmStridedBatchedEx(

@@ -70,12 +70,15 @@ impl Cpu {
                 let overlaps = |input: At| input.1 < end(output, result) && c < end(input, stored);
                 // As if the factors had been read before anything is written.
                 let most = if inputs.into_iter().any(overlaps) { usize::MAX } else { WIDENED };
-                for (g, [a, b, c]) in g.parts(most) {
-                    let [a, b] =
-                        [(inputs[0], a), (inputs[1], b)].map(|(at, part)| self.widened(stored, at, part));
-                    let mut numbers = self.widened(result, output, c)?;
-                    g.run(blend, &a?, &b?, &mut numbers)?;
-                    self.narrow(result, output, c, &numbers)?;
+                for (part, slices) in g.parts(most) {
+                    let (mut numbers, mut blend) = (self.widened(result, output, part)?, blend);
+                    for (g, [a, b]) in slices {
+                        let (a, b) =
+                            (self.widened(stored, inputs[0], a)?, self.widened(stored, inputs[1], b)?);
+                        g.run(blend, &a, &b, &mut numbers)?;
+                        blend.beta = 1.0;
+                    }
+                    self.narrow(result, output, part, &numbers)?;
                 }
                 Ok(())
             }
