@@ -128,18 +128,24 @@ fn what_reaches_beyond_it_is_refused() {
         for refused in [program, socket] {
             assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
         }
+        let denied = || std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: no signal, to this process.
-        let again = unsafe { libc::syscall(libc::SYS_kill | 1 << 30, std::process::id(), 0) };
-        #[cfg(target_arch = "x86_64")]
-        assert_eq!((again, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
+        for number in [libc::SYS_kill, libc::SYS_clone3] {
+            // SAFETY: no signal, to this process; or a process of no arguments, which is none.
+            let again = unsafe { libc::syscall(number | 1 << 30, 0, 0) };
+            assert!(again == -1 && denied(), "{number} of x32");
+        }
         assert_eq!(UnixDatagram::pair().unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
-        let (stream, _) = UnixStream::pair().unwrap();
+        let ((stream, _), told_to) = (UnixStream::pair().unwrap(), 0_i32);
         // F_SETOWN and F_SETSIG.
         for owner in [8, 10] {
             // SAFETY: plain numbers.
-            assert_eq!(unsafe { libc::fcntl(stream.as_raw_fd(), owner, 0) }, -1, "{owner}");
+            let told = unsafe { libc::fcntl(stream.as_raw_fd(), owner, 0) };
+            assert!(told == -1 && denied(), "{owner}");
         }
+        // SAFETY: a number that is there, of FIOSETOWN.
+        let told = unsafe { libc::ioctl(stream.as_raw_fd(), 0x8901, &raw const told_to) };
+        assert!(told == -1 && denied(), "FIOSETOWN");
         stream.set_nonblocking(true).unwrap();
         // SAFETY: no signal, to this thread.
         let own = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), 0) };
