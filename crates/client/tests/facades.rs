@@ -3,6 +3,8 @@
 mod common;
 
 use std::collections::{BTreeSet, HashSet};
+use std::io::Read;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -29,6 +31,36 @@ fn done(output: &Output) {
         err.lines().all(|line| line.starts_with("vgpu: no worker at ")) && err.lines().count() <= 1,
         "{err}"
     );
+}
+
+/// Of a worker that is not there any more, and of one that lets nobody in.
+#[test]
+fn why_nothing_can_be_computed_is_said_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let said_of = |socket: &Path| {
+        let at = |program: &mut Command, directory: &Path| {
+            in_path(program, directory);
+            program.env("VGPU_WORKER", socket);
+        };
+        said(&descriptors("both", at)).1
+    };
+    let gone = directory.path().join("gone");
+    drop(UnixListener::bind(&gone).unwrap());
+    assert_eq!(
+        said_of(&gone),
+        "vgpu: the container's worker is gone, and is not replaced; nothing can be computed before a new start\n"
+    );
+    let full = directory.path().join("full");
+    let listener = UnixListener::bind(&full).unwrap();
+    let refuses = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        // All of its first words: what is not read would be an error of the socket's.
+        client.read_exact(&mut [0; 8]).unwrap();
+    });
+    let line = said_of(&full);
+    refuses.join().unwrap();
+    assert!(line.contains("it serves as many as it can, or is of another build"), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
 }
 
 #[test]

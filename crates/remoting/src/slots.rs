@@ -1,6 +1,6 @@
 //! Descriptors on the client's side: a slot each, in a slab that is never unmapped. A handle is a slot's address, and is
-//! found again by arithmetic: a program can pass any number without anything being read at it.
-//! Touches nothing else.
+//! found again by arithmetic: a program can pass any number without anything being read at it. Touches memory of its own
+//! alone.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};

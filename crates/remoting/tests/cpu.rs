@@ -354,59 +354,21 @@ fn numbers_of_16_bits_are_computed_in_single_precision() {
         let single = desk.put(&[9.0; 4]);
         let (state, one, half) = (State::default(), Factor::Host(1.0), Factor::Host(0.5));
         let (r, u, sums) = (Read, Update, Sums(68));
-        desk.cpu
-            .cublasGemmEx(
-                state,
-                0,
-                0,
-                2,
-                2,
-                2,
-                one,
-                r(a),
-                data_type,
-                2,
-                r(b),
-                data_type,
-                2,
-                half,
-                u(c),
-                data_type,
-                3,
-                sums,
-                -1,
-            )
-            .unwrap();
+        let two_by_two = |desk: &mut Desk, [op_a, op_b]: [i32; 2], k, c| {
+            let (a, b, c, of) = (r(a), r(b), u(c), data_type);
+            let done = desk
+                .cpu
+                .cublasGemmEx(state, op_a, op_b, 2, 2, k, one, a, of, 2, b, of, 2, half, c, of, 3, sums, -1);
+            assert_eq!(done, Ok(None));
+        };
+        two_by_two(&mut desk, [0, 0], 2, c);
         let between = "what is between columns is left";
         assert_eq!(got(&mut desk, c), [3.25, 4.0, 9.0, 7.0, 10.0], "{data_type}: {between}");
         // Of nothing to be summed, in each way to transpose: half of what is there.
-        for (op_a, op_b) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+        for ops in [[0, 0], [1, 0], [0, 1], [1, 1]] {
             let c = put(&mut desk, &[4.0, 4.0, 9.0, 4.0, 4.0]);
-            let (a, b) = (r(a), r(b));
-            desk.cpu
-                .cublasGemmEx(
-                    state,
-                    op_a,
-                    op_b,
-                    2,
-                    2,
-                    0,
-                    one,
-                    a,
-                    data_type,
-                    2,
-                    b,
-                    data_type,
-                    2,
-                    half,
-                    u(c),
-                    data_type,
-                    3,
-                    sums,
-                    -1,
-                )
-                .unwrap();
-            assert_eq!(got(&mut desk, c), [2.0, 2.0, 9.0, 2.0, 2.0], "{data_type} {op_a} {op_b}");
+            two_by_two(&mut desk, ops, 0, c);
+            assert_eq!(got(&mut desk, c), [2.0, 2.0, 9.0, 2.0, 2.0], "{data_type} {ops:?}");
         }
         // One number each, as often as there are, into single precision.
         desk.cpu

@@ -2,30 +2,15 @@
 #![allow(unsafe_code, reason = "C functions' names")]
 
 use std::ffi::c_int;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use vgpu_remoting::cublas::code;
-use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::memory::Rows;
 use vgpu_remoting::session::Session;
 
+use super::{INVALID_VALUE, Wrong, ask};
 use crate::cudart::copy::rows;
 use crate::device::{Error, stream};
 use crate::functions::functions;
 use crate::pointers::Address;
-use crate::process;
-
-/// A `cublasStatus_t` that is none of success.
-struct Wrong(c_int);
-
-/// `CUBLAS_STATUS_INVALID_VALUE`
-const INVALID_VALUE: Wrong = Wrong(7);
-
-impl From<Status> for Wrong {
-    fn from(status: Status) -> Self {
-        Self(code(status))
-    }
-}
 
 /// `CUBLAS_STATUS_MAPPING_ERROR`: all that a copy can be told to have failed of.
 impl From<Error> for Wrong {
@@ -35,15 +20,6 @@ impl From<Error> for Wrong {
 }
 
 type Copied = Result<(), Wrong>;
-
-fn answer(call: impl FnOnce(&'static Session<'static>) -> Copied) -> c_int {
-    let copied = catch_unwind(AssertUnwindSafe(|| process::call(|session, _| call(session))));
-    match copied {
-        Ok(Ok(())) => 0,
-        Ok(Err(Wrong(status))) => status,
-        Err(_) => code(Status::InternalError),
-    }
-}
 
 /// Where one side is, and how many elements from one, or from one column, to the next.
 type Side = (Address, c_int);
@@ -87,28 +63,28 @@ fn vector(
 }
 
 functions! { "vgpu_cublas_12_"
-    answer [cublasSetVector] (
+    ask [cublasSetVector] (
         n: c_int, size: c_int, from: Address, incx: c_int, to: Address, incy: c_int
     ) = |session| vector(session, [n, size], [(to, incy), (from, incx)], TO_DEVICE, None);
-    answer [cublasSetVectorAsync] (
+    ask [cublasSetVectorAsync] (
         n: c_int, size: c_int, from: Address, incx: c_int, to: Address, incy: c_int, stream: u64
     ) = |session| vector(session, [n, size], [(to, incy), (from, incx)], TO_DEVICE, Some(stream));
-    answer [cublasGetVector] (
+    ask [cublasGetVector] (
         n: c_int, size: c_int, from: Address, incx: c_int, to: Address, incy: c_int
     ) = |session| vector(session, [n, size], [(to, incy), (from, incx)], FROM_DEVICE, None);
-    answer [cublasGetVectorAsync] (
+    ask [cublasGetVectorAsync] (
         n: c_int, size: c_int, from: Address, incx: c_int, to: Address, incy: c_int, stream: u64
     ) = |session| vector(session, [n, size], [(to, incy), (from, incx)], FROM_DEVICE, Some(stream));
-    answer [cublasSetMatrix] (
+    ask [cublasSetMatrix] (
         rows: c_int, columns: c_int, size: c_int, from: Address, lda: c_int, to: Address, ldb: c_int
     ) = |session| matrix(session, [rows, columns, size], [(to, ldb), (from, lda)], TO_DEVICE, None);
-    answer [cublasSetMatrixAsync] (
+    ask [cublasSetMatrixAsync] (
         rows: c_int, columns: c_int, size: c_int, from: Address, lda: c_int, to: Address, ldb: c_int, stream: u64
     ) = |session| matrix(session, [rows, columns, size], [(to, ldb), (from, lda)], TO_DEVICE, Some(stream));
-    answer [cublasGetMatrix] (
+    ask [cublasGetMatrix] (
         rows: c_int, columns: c_int, size: c_int, from: Address, lda: c_int, to: Address, ldb: c_int
     ) = |session| matrix(session, [rows, columns, size], [(to, ldb), (from, lda)], FROM_DEVICE, None);
-    answer [cublasGetMatrixAsync] (
+    ask [cublasGetMatrixAsync] (
         rows: c_int, columns: c_int, size: c_int, from: Address, lda: c_int, to: Address, ldb: c_int, stream: u64
     ) = |session| matrix(session, [rows, columns, size], [(to, ldb), (from, lda)], FROM_DEVICE, Some(stream));
 }

@@ -3,13 +3,10 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use vgpu_remoting::cudnn::{Result, Status};
-use vgpu_remoting::session::Session;
-
-use super::answer;
+use super::{INVALID_VALUE, ask};
 use crate::functions::functions;
 use crate::pointers::Out;
-use crate::{cuda, name_of, process};
+use crate::{cuda, name_of};
 
 const NAMES: &[(i32, &CStr)] = &[
     (0, c"CUBLAS_STATUS_SUCCESS"),
@@ -39,25 +36,21 @@ extern "C" fn vgpu_cublas_12_cublasGetStatusString(status: c_int) -> *const c_ch
 const VERSION: [c_int; 3] = [12, 4, 5];
 
 functions! { "vgpu_cublas_12_"
-    told [cublasGetVersion_v2] (handle: u64, version: Out<c_int>) = |session| {
+    ask [cublasGetVersion_v2] (handle: u64, version: Out<c_int>) = |session| {
         session.handles().get(handle)?;
         let [major, minor, patch] = VERSION;
-        version.give(major * 10000 + minor * 100 + patch).map_err(|_| Status::InvalidValue)
+        version.give(major * 10000 + minor * 100 + patch).map_err(|_| INVALID_VALUE)
     };
-    told [cublasGetProperty] (property: c_int, value: Out<c_int>) = |_| {
+    ask [cublasGetProperty] (property: c_int, value: Out<c_int>) = |_| {
         let number = usize::try_from(property).ok().and_then(|property| VERSION.get(property));
-        let number = number.ok_or(Status::InvalidValue)?;
-        value.give(*number).map_err(|_| Status::InvalidValue)
+        let number = number.ok_or(INVALID_VALUE)?;
+        value.give(*number).map_err(|_| INVALID_VALUE)
     };
     // There is none that the backend would use.
-    told [cublasSetWorkspace_v2] (handle: u64, workspace: u64, _size: usize) = |session| {
+    ask [cublasSetWorkspace_v2] (handle: u64, workspace: u64, _size: usize) = |session| {
         session.handles().get(handle)?;
-        if workspace.is_multiple_of(256) { Ok(()) } else { Err(Status::InvalidValue) }
+        if workspace.is_multiple_of(256) { Ok(()) } else { Err(INVALID_VALUE) }
     };
-}
-
-fn told(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
-    answer(|| process::call(|session, _| call(session)))
 }
 
 #[unsafe(no_mangle)]
