@@ -26,6 +26,7 @@ echo "web finds in its /dev the physical GPU behind its virtual one, and no othe
 inside web ls -l /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia1
 echo "The other GPU's node is not there:"
 inside web ls /dev/nvidia0 2>&1 || true
+echo "What it was given, for its programs to read (/dev/vgpu/lease.json):"
 inside web cat /dev/vgpu/lease.json
 echo
 echo "The driver's files came along, from the host:"

@@ -340,6 +340,17 @@ fn a_dead_worker_is_told_of_and_not_replaced() {
     let host = host(Cgroups::V2);
     let container = far(&host, Runtime::Runc).build();
     container.up().ok();
+    // Anybody may look, but the worker answers root.
+    let vgpu = host.dir().join("vgpu");
+    let vgpu = vgpu.to_str().expect("UTF-8");
+    host.view().run(&["cp", env!("CARGO_BIN_EXE_vgpu"), vgpu]).ok();
+    let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let text = host
+        .view()
+        .run(&[&nobody[..], &[vgpu, "--config", &host.pool_file(), "status"]].concat())
+        .ok()
+        .stdout;
+    assert!(text.contains("its worker answers root; run this as root"), "{text}");
     let process = Process::of(worker(&container));
     process.kill();
     process.ended();
