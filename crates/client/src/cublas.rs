@@ -32,7 +32,7 @@ fn answer(call: impl FnOnce() -> Result) -> i32 {
 
 /// The same of a call that needs nothing of its thread's, and has statuses of its own.
 fn ask(call: impl FnOnce(&'static Session<'static>) -> std::result::Result<(), Wrong>) -> i32 {
-    told(|| process::call(|session, _| call(session)))
+    told(|| process::call(call))
 }
 
 /// A panic, which would be an error of this crate's, becomes the library's own.

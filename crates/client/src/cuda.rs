@@ -40,7 +40,7 @@ fn alone(call: impl FnOnce() -> Result) -> c_int {
 
 /// What C is told of a call that may be made before `cuInit`.
 fn answer(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
-    alone(|| process::call(|session, _| call(session)))
+    alone(|| process::call(call))
 }
 
 /// What C is told of a call that wants the driver to work.

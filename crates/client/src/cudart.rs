@@ -43,7 +43,7 @@ fn alone(call: impl FnOnce() -> Result) -> c_int {
 /// What C is told of a call for which there need be no context.
 fn ask(call: impl FnOnce(&'static Session<'static>) -> Result) -> c_int {
     alone(|| {
-        process::call(|session, _| {
+        process::call(|session| {
             // The driver works from then on. Where there is no device, whoever wants one says so.
             let _ = initialise(session);
             call(session)

@@ -1,18 +1,21 @@
 //! What there is once in a process, and once in each of its threads.
 
+use std::cell::Cell;
 use std::env;
 use std::io::ErrorKind;
+use std::mem::ManuallyDrop;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Once, OnceLock};
 
 use vgpu_remoting::channel::{Channel, Client, reach};
-use vgpu_remoting::counters::Counts;
+use vgpu_remoting::counters::{Counter, Counts, Place};
 use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
 
+use crate::sys::kept;
 use crate::{log, sys, unserved};
 
 /// Where a container's worker listens, without `VGPU_WORKER`.
@@ -23,35 +26,122 @@ static SESSION: OnceLock<Session<'static>> = OnceLock::new();
 /// Is this a child of a process that had begun?
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Makes a call of this process's, with what the thread keeps for itself.
+/// Makes a call of this process's.
 ///
 /// # Errors
 /// The call's. `NotInitialized` in a child of a process that had begun: it may find its parent's locks held by threads
 /// that it does not have, and its worker is its parent's. So nothing of it is touched.
 #[inline]
-pub fn call<E: From<Status>>(
-    call: impl FnOnce(&'static Session<'static>, &mut Thread) -> Result<(), E>,
-) -> Result<(), E> {
-    if is_forked() {
+pub fn call<E: From<Status>>(call: impl FnOnce(&'static Session<'static>) -> Result<(), E>) -> Result<(), E> {
+    let Some(session) = kept(|kept| kept.session.get()).or_else(enter) else {
         return Err(Status::NotInitialized.into());
-    }
-    // There is none in the first call, and in one from a signal that has interrupted another.
-    let mut entered = sys::replace_kept(None).unwrap_or_else(Entered::new);
-    entered.session.called(&entered.thread);
-    let result = call(entered.session, &mut entered.thread);
-    let others = if entered.keeps { sys::replace_kept(Some(entered)) } else { Some(entered) };
-    if others.is_some() {
-        // What a signal's call has put there meanwhile; or this, since the thread ends.
-        give_up(others);
-    }
+    };
+    session.reuse().counters().count(kept(|kept| kept.counts.get()), Counter::Calls);
+    let result = call(session);
     if result.is_err() {
         tell_of_the_end();
     }
     result
 }
 
+/// The same of a call that wants what the thread keeps for itself.
+///
+/// # Errors
+/// As [`call`].
+#[inline]
+pub fn call_with_thread<E: From<Status>>(
+    call: impl FnOnce(&'static Session<'static>, &mut Thread<'static>) -> Result<(), E>,
+) -> Result<(), E> {
+    self::call(|session| {
+        // There is none in a call from a signal that has interrupted another.
+        let mut own = replace(None).unwrap_or_else(|| Own::new(session));
+        let result = call(session, &mut own.thread);
+        keep(own);
+        result
+    })
+}
+
+/// The same of one that ends what a process has. A child has none of its own, and its parent's end with it.
+///
+/// # Errors
+/// The call's.
+#[inline]
+pub fn end<E: From<Status>>(call: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    call().or_else(|error| if is_forked() { Ok(()) } else { Err(error) })
+}
+
+/// What a thread has from its first call on, until it ends. All zero, it has nothing; and it has no destructor, so that
+/// nothing is asked when it is used.
+#[repr(C)]
+pub struct Kept {
+    /// None in a forked child.
+    session: Cell<Option<&'static Session<'static>>>,
+    /// Where it counts for itself, which is where `own` does.
+    counts: Cell<Option<Place<'static>>>,
+    /// But while the thread is in a call that wants it.
+    own: Cell<ManuallyDrop<Option<Box<Own>>>>,
+}
+
+/// What the thread keeps for itself.
+struct Own {
+    thread: Thread<'static>,
+}
+
+impl Own {
+    #[cold]
+    fn new(session: &Session<'static>) -> Box<Self> {
+        Box::new(Self { thread: session.enter() })
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        if let Some(session) = SESSION.get().filter(|_| !is_forked()) {
+            session.leave(&mut self.thread);
+        }
+    }
+}
+
+/// None in a forked child.
 #[cold]
-fn give_up(_: Option<Box<Entered>>) {}
+fn enter() -> Option<&'static Session<'static>> {
+    if is_forked() {
+        return None;
+    }
+    let session = SESSION.get_or_init(begin);
+    // Of a thread that ends already nothing is kept: its end would not be seen again.
+    if END.try_with(|_| ()).is_ok() {
+        let own = Own::new(session);
+        kept(|kept| {
+            kept.counts.set(own.thread.counts());
+            kept.session.set(Some(session));
+        });
+        keep(own);
+    }
+    Some(session)
+}
+
+/// What a signal's call has put there meanwhile is given up; and this, if the thread ends.
+#[inline]
+fn keep(own: Box<Own>) {
+    let others = if kept(|kept| kept.session.get()).is_some() { replace(Some(own)) } else { Some(own) };
+    if others.is_some() {
+        give_up(others);
+    }
+}
+
+/// Has the thread keep that, and gives what it has kept. A signal that interrupts it after what comes before, or before
+/// what comes after, finds it so.
+#[inline]
+fn replace(own: Option<Box<Own>>) -> Option<Box<Own>> {
+    compiler_fence(Ordering::SeqCst);
+    let kept = kept(|kept| kept.own.replace(ManuallyDrop::new(own)));
+    compiler_fence(Ordering::SeqCst);
+    ManuallyDrop::into_inner(kept)
+}
+
+#[cold]
+fn give_up(_: Option<Box<Own>>) {}
 
 thread_local! {
     /// Dropped when the thread ends.
@@ -62,7 +152,11 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        give_up(sys::replace_kept(None));
+        kept(|kept| {
+            kept.session.set(None);
+            kept.counts.set(None);
+        });
+        give_up(replace(None));
     }
 }
 
@@ -86,13 +180,14 @@ pub fn counts() -> Counts {
 }
 
 /// Is this a child of a process that had begun?
-#[inline]
 pub fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
+/// In the one thread that the child has.
 extern "C" fn forked_child() {
     FORKED.store(true, Ordering::Relaxed);
+    kept(|kept| kept.session.set(None));
 }
 
 #[cold]
@@ -109,7 +204,7 @@ fn begin() -> Session<'static> {
     };
     let channel: &Channel = Box::leak(Box::new(channel()));
     unserved::tell(channel.counters());
-    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents()), Client::new(channel))
+    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents(), channel.counters()), Client::new(channel))
 }
 
 /// To the container's worker. Without one, descriptors are as they are, and what would be sent fails.
@@ -123,28 +218,4 @@ fn channel() -> Channel {
         }
         Channel::nobodys().expect("memory for contents")
     })
-}
-
-/// What a thread keeps, until it ends.
-pub struct Entered {
-    session: &'static Session<'static>,
-    thread: Thread,
-    /// Not one that ends already: its end would not be seen again.
-    keeps: bool,
-}
-
-impl Entered {
-    #[cold]
-    fn new() -> Box<Self> {
-        let session = SESSION.get_or_init(begin);
-        Box::new(Self { session, thread: session.enter(), keeps: END.try_with(|_| ()).is_ok() })
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        if !is_forked() {
-            self.session.leave(&mut self.thread);
-        }
-    }
 }

@@ -2,29 +2,49 @@
 //! what is loaded.
 #![allow(unsafe_code)]
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_void};
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::ptr::NonNull;
 
-use crate::process::Entered;
+use crate::process::Kept;
 
-thread_local! {
-    /// What the thread keeps, but while it is in a call. Without a destructor of its own, so that nothing is asked when it
-    /// is used.
-    static KEPT: Cell<*mut Entered> = const { Cell::new(ptr::null_mut()) };
-}
-
-/// Has this thread keep that, and gives what it has kept. A signal that interrupts it after what comes before, or before
-/// what comes after, finds it so.
+/// What the thread keeps, where `thread_local!` would ask a function of C's for the place at each call: to find it is a
+/// fifth of what a descriptor's life costs. So it is asked for by the dialect of *TLS descriptors* ("Thread-Local Storage
+/// Descriptors for IA32 and AMD64/EM64T", Oliva), which a library that is loaded late has too.
+#[cfg(target_arch = "x86_64")]
 #[inline]
-pub fn replace_kept(keep: Option<Box<Entered>>) -> Option<Box<Entered>> {
-    compiler_fence(Ordering::SeqCst);
-    let kept = KEPT.replace(keep.map_or(ptr::null_mut(), Box::into_raw));
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: what is there was put there above, and is there no more.
-    NonNull::new(kept).map(|kept| unsafe { Box::from_raw(kept.as_ptr()) })
+pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
+    let kept: *const Kept;
+    // SAFETY: the call keeps all registers but `rax`; those of vectors are named for loaders of before glibc 2.40, which
+    // did not where a thread comes for the first time. What it gives is the same as long as the thread lives.
+    unsafe {
+        std::arch::asm!(
+            "leaq vgpu_kept@tlsdesc(%rip), %rax",
+            "call *vgpu_kept@tlscall(%rax)",
+            "addq %fs:0, %rax",
+            out("rax") kept,
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+            out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+            out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+            out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+            options(pure, nomem, att_syntax),
+        );
+    }
+    // SAFETY: below there is room for one that each thread has for itself, and zero is one that is empty.
+    look(unsafe { &*kept })
 }
+
+#[cfg(target_arch = "x86_64")]
+std::arch::global_asm!(
+    ".pushsection .tbss.vgpu_kept, \"awT\", @nobits",
+    ".globl vgpu_kept",
+    ".hidden vgpu_kept",
+    ".type vgpu_kept, @object",
+    ".p2align 6",
+    "vgpu_kept: .zero {size}",
+    ".size vgpu_kept, {size}",
+    ".popsection",
+    size = const size_of::<Kept>(),
+);
 
 /// Has `child` run in each child that this process forks, before `fork` returns there.
 pub fn in_forked_children(child: extern "C" fn()) {

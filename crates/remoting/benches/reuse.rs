@@ -14,6 +14,7 @@ use std::time::Instant;
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::channel::{Channel, Client, serve};
 use vgpu_remoting::contents::{self, Id};
+use vgpu_remoting::counters;
 use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::activation::Activation;
 use vgpu_remoting::cudnn::backend::Backend;
@@ -23,6 +24,7 @@ use vgpu_remoting::cudnn::{self, Version};
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
+use vgpu_remoting::sync::Region;
 use vgpu_remoting::wire::Words;
 use vgpu_remoting::worker::{Device, SYNCHRONISE, Worker};
 
@@ -31,12 +33,12 @@ const TURNS: u32 = 50_000;
 const ROUNDS: usize = 31;
 
 static REUSE: LazyLock<Reuse<'static>> = LazyLock::new(|| {
-    let words = (0..contents::words(contents::CAPACITY)).map(|_| AtomicU64::new(0)).collect();
-    Reuse::new(MAX_SLOTS, Box::leak(words))
+    let zeros = |words| -> Region<'static> { Box::leak((0..words).map(|_| AtomicU64::new(0)).collect()) };
+    Reuse::new(MAX_SLOTS, zeros(contents::words(contents::CAPACITY)), zeros(counters::WORDS))
 });
 
 thread_local! {
-    static THREAD: RefCell<Thread> = RefCell::new(REUSE.enter());
+    static THREAD: RefCell<Thread<'static>> = RefCell::new(REUSE.enter());
 }
 
 fn turn(i: u32) -> Id {
@@ -139,7 +141,7 @@ fn connected(mode: Mode) -> &'static Channel {
 
 fn session(mode: Mode) -> Session<'static> {
     let channel = connected(mode);
-    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents()), Client::new(channel))
+    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents(), channel.counters()), Client::new(channel))
 }
 
 /// The third iteration of three, in microseconds: the descriptor calls of ResNet-50's, and its computes; twelve for
@@ -155,12 +157,12 @@ fn iteration(session: &Session<'_>) -> f64 {
             let n = 1 + i % 16;
             let tensors = [n, n + 1, n + 2].map(|n| {
                 let t = session.cudnnCreateTensorDescriptor(thread, v).unwrap();
-                session.cudnnSetTensor4dDescriptor(thread, v, t, 0, 0, n, 64, 56, 56).unwrap();
+                session.cudnnSetTensor4dDescriptor(v, t, 0, 0, n, 64, 56, 56).unwrap();
                 t
             });
             let [x, y, _] = tensors;
             let a = session.cudnnCreateActivationDescriptor(thread, v).unwrap();
-            session.cudnnSetActivationDescriptor(thread, v, a, 1, 0, 0.0).unwrap();
+            session.cudnnSetActivationDescriptor(v, a, 1, 0, 0.0).unwrap();
             let (one, zero) = (Scalar(1.0), Scalar(0.0));
             let (from, to) = (Read(0x1000), Update(0x2000));
             session.cudnnActivationForward(thread, v, Handle(1), a, one, x, from, zero, y, to).unwrap();

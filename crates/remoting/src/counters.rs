@@ -7,7 +7,7 @@
 //! another thread.
 
 use std::ops::AddAssign;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::sync::{AtomicU64, Ordering, Region};
 
@@ -90,28 +90,15 @@ impl AddAssign for Counts {
 /// The counters of a process, its own end of them.
 #[derive(Debug)]
 pub struct Counters<'a> {
-    words: Words<'a>,
+    blocks: &'a [Block; BLOCKS],
     /// A bit for each block that no thread has.
     free: Mutex<u64>,
 }
 
-#[derive(Debug)]
-enum Words<'a> {
-    Shared(&'a [Block; BLOCKS]),
-    Own(Box<[Block; BLOCKS]>),
-}
-
-/// Which block a thread has; 0 is the one that threads share.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Place(usize);
-
-impl Default for Counters<'_> {
-    /// In memory of the process's own.
-    fn default() -> Self {
-        let blocks = std::array::from_fn(|_| Block::default());
-        Self { words: Words::Own(Box::new(blocks)), free: Mutex::new(u64::MAX - 1) }
-    }
-}
+/// A block that one thread has.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct Place<'a>(&'a Block);
 
 impl<'a> Counters<'a> {
     /// In `region`, which is zero.
@@ -120,51 +107,48 @@ impl<'a> Counters<'a> {
     /// If it is not of [`WORDS`], as all that is given one.
     #[must_use]
     pub fn new(region: Region<'a>) -> Self {
-        Self { words: Words::Shared(blocks(region)), ..Self::default() }
+        Self { blocks: blocks(region), free: Mutex::new(u64::MAX - 1) }
     }
 
-    /// A block for a thread that begins.
-    pub fn enter(&self) -> Place {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = free.trailing_zeros() % u64::BITS;
-        *free &= !(1 << number);
-        Place(number as usize)
+    /// A block for a thread that begins, if one is left.
+    pub fn enter(&self) -> Option<Place<'a>> {
+        let mut free = self.free();
+        let number = free.trailing_zeros();
+        *free &= !1_u64.checked_shl(number)?;
+        Some(Place(&self.blocks[number as usize]))
     }
 
     /// Takes back what a thread had that ends.
-    pub fn leave(&self, Place(number): Place) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        *free |= if number == 0 { 0 } else { 1 << number };
+    pub fn leave(&self, Place(block): Place<'_>) {
+        let number = self.blocks.iter().position(|one| std::ptr::eq(one, block));
+        *self.free() |= number.map_or(0, |number| 1 << number);
     }
 
-    /// Adds one, of a thread that is at this place.
+    fn free(&self) -> MutexGuard<'_, u64> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds one, of a thread that has this block, or none.
     #[inline]
-    pub fn count(&self, Place(number): Place, counter: Counter) {
-        let word = &self.blocks()[number % BLOCKS][counter as usize];
-        if number == 0 {
-            word.fetch_add(1, Ordering::Relaxed);
-        } else {
-            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    pub fn count(&self, place: Option<Place<'_>>, counter: Counter) {
+        match place {
+            Some(Place(block)) => {
+                let word = &block[counter as usize];
+                word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            }
+            None => self.add(counter, 1),
         }
     }
 
     /// Adds so many, of any thread.
     pub fn add(&self, counter: Counter, count: u64) {
-        self.blocks()[0][counter as usize].fetch_add(count, Ordering::Relaxed);
+        self.blocks[0][counter as usize].fetch_add(count, Ordering::Relaxed);
     }
 
     /// What was counted so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        sum(self.blocks())
-    }
-
-    #[inline]
-    fn blocks(&self) -> &[Block; BLOCKS] {
-        match &self.words {
-            Words::Shared(blocks) => blocks,
-            Words::Own(blocks) => blocks,
-        }
+        sum(self.blocks)
     }
 }
 
@@ -297,7 +281,8 @@ mod tests {
         ] {
             (0..times).for_each(|_| counters.count(thread, counter));
         }
-        counters.add(Counter::Bytes, 7);
+        counters.count(None, Counter::Bytes);
+        counters.add(Counter::Bytes, 6);
         let counts = Counts { calls: 1, records: 2, wakes: 3, predicted: 4, known: 5, new: 6, bytes: 7 };
         assert_eq!(counters.counts(), counts);
         assert_eq!(Totals::read(&region), Totals { counts, ..Totals::default() });
@@ -307,7 +292,8 @@ mod tests {
     #[test]
     fn threads_beyond_the_blocks_share_one_and_none_is_forgotten() {
         const EACH: u64 = 100_000;
-        let counters = Counters::default();
+        let region = region();
+        let counters = Counters::new(&region);
         let barrier = std::sync::Barrier::new(2 * BLOCKS);
         std::thread::scope(|scope| {
             for _ in 0..2 * BLOCKS {
@@ -315,21 +301,16 @@ mod tests {
                     let thread = counters.enter();
                     barrier.wait();
                     (0..EACH).for_each(|_| counters.count(thread, Counter::Calls));
-                    counters.leave(thread);
+                    thread.into_iter().for_each(|place| counters.leave(place));
                 });
             }
         });
         assert_eq!(counters.counts().calls, 2 * BLOCKS as u64 * EACH);
-        let taken: Vec<Place> = (0..BLOCKS).map(|_| counters.enter()).collect();
-        let mut numbers: Vec<usize> = taken.iter().map(|Place(number)| *number).collect();
-        numbers.sort_unstable();
-        assert!(
-            numbers.iter().copied().eq(0..BLOCKS),
-            "each block is one thread's, the shared one is there always"
-        );
-        counters.leave(Place(0));
-        counters.leave(taken[7]);
-        assert_eq!(counters.enter().0, taken[7].0, "not the shared one, which is nobody's");
+        let number = |Place(block)| blocks(&region).iter().position(|one| std::ptr::eq(one, block));
+        let numbers: Vec<_> = std::iter::from_fn(|| counters.enter().map(number)).collect();
+        assert!(numbers.iter().copied().eq((1..BLOCKS).map(Some)), "all but the one that threads share");
+        counters.leave(Place(&blocks(&region)[7]));
+        assert_eq!([counters.enter().map(number), counters.enter().map(number)], [Some(Some(7)), None]);
     }
 
     #[test]

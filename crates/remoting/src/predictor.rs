@@ -1,10 +1,10 @@
 //! Guesses at the contents that descriptors will have, made when they are created. Touches nothing.
 //!
-//! A *lane* is what one thread creates of one sort while it computes on one stream. Its queue has the ids of the
-//! previous iteration, in the order of the creates: the *i*-th create of an iteration will have the content of the
-//! *i*-th of the last one (B6; going back to the first after the last is the queue's head becoming its tail). Where
-//! an iteration ends, what was created since the thread's last compute belongs to the next one already: a framework
-//! creates its descriptors before it computes with them.
+//! A *lane* is what one thread creates of one sort while it computes on one stream. It has the ids of the previous
+//! iteration, in the order of the creates: the *i*-th create of an iteration will have the content of the *i*-th of the
+//! last one, whose place its own id takes (B6: the queue's head becomes its tail). Where an iteration ends, what was
+//! created since the thread's last compute belongs to the next one already: a framework creates its descriptors before it
+//! computes with them.
 //!
 //! A guess can only cost time. So lanes are a thread's own, and need no lock; a ticket that another thread redeems, or
 //! that is too old, is lost.
@@ -13,7 +13,7 @@ use crate::contents::{Id, Sort};
 use crate::descriptor::Kind;
 
 /// How many creates of a lane without an end of an iteration make up one. A program that only infers has no ends.
-const LONGEST: usize = 1 << 16;
+const LONGEST: u32 = 1 << 16;
 
 /// How many lanes a thread has; a stream beyond has no guesses.
 const MAX_LANES: usize = 256;
@@ -48,18 +48,21 @@ const KINDS: usize = Kind::Handle as usize + 1;
 
 #[derive(Debug)]
 struct Lane {
-    sort: Sort,
+    /// [`Sort::number`]
+    sort: u64,
     stream: u64,
-    /// The last iteration's ids.
-    queue: Vec<Id>,
-    /// The next to be guessed.
-    head: usize,
-    /// This iteration's ids so far.
-    tail: Vec<Id>,
-    /// The sequence number of the first in `tail`.
+    /// Its tickets but for the sequence number.
+    ticket: u64,
+    /// The ids of this iteration's creates so far, and from there on those of the last one.
+    ids: Vec<Id>,
+    /// How many creates this iteration has had.
+    created: u32,
+    /// And had had when the thread last computed.
+    computed: u32,
+    /// How many the last one had; 0 if there was none.
+    last: u32,
+    /// The sequence number of this iteration's first.
     base: u32,
-    /// How much of `tail` was there when the thread last computed.
-    computed: usize,
 }
 
 impl Lanes {
@@ -85,49 +88,46 @@ impl Lanes {
     #[inline(always)]
     pub fn create(&mut self, iteration: u64, sort: Sort) -> (Id, u64) {
         self.turn(iteration);
-        let last = self.last[sort.kind as usize];
-        let found = self.lanes.get(usize::from(last)).is_some_and(|lane| lane.is(sort, self.stream));
-        let number = if found { Some(last) } else { self.find(sort) };
-        let Some(number) = number else { return (Id::NONE, 0) };
-        let (guess, sequence) = self.lanes[usize::from(number)].create();
-        let ticket =
-            u64::from(self.thread) << (SEQUENCE_BITS + LANE_BITS) | u64::from(number) << SEQUENCE_BITS;
-        (guess, ticket | u64::from(sequence))
+        match self.lanes.get_mut(usize::from(self.last[sort.kind as usize])) {
+            Some(lane) if lane.is(sort, self.stream) => lane.create(),
+            _ => self.create_elsewhere(sort),
+        }
     }
 
-    /// The lane of a sort, which is opened if there is none.
+    /// In another lane than the last of its kind, which is opened if there is none.
     #[cold]
-    fn find(&mut self, sort: Sort) -> Option<u8> {
+    fn create_elsewhere(&mut self, sort: Sort) -> (Id, u64) {
         let found = self.lanes.iter().position(|lane| lane.is(sort, self.stream));
-        let number = found.or_else(|| self.open(sort))? as u8;
-        self.last[sort.kind as usize] = number;
-        Some(number)
+        let Some(number) = found.or_else(|| self.open(sort)) else { return (Id::NONE, 0) };
+        self.last[sort.kind as usize] = number as u8;
+        self.lanes[number].create()
     }
 
     fn open(&mut self, sort: Sort) -> Option<usize> {
-        if self.lanes.len() == MAX_LANES {
+        let number = self.lanes.len();
+        if number == MAX_LANES {
             return None;
         }
+        let thread = u64::from(self.thread) << (SEQUENCE_BITS + LANE_BITS);
         self.lanes.push(Lane {
-            sort,
+            sort: sort.number(),
             stream: self.stream,
-            queue: Vec::new(),
-            head: 0,
-            tail: Vec::new(),
-            base: 0,
+            ticket: thread | (number as u64) << SEQUENCE_BITS,
+            ids: Vec::new(),
+            created: 0,
             computed: 0,
+            last: 0,
+            base: 0,
         });
-        Some(self.lanes.len() - 1)
+        Some(number)
     }
 
     /// Tells the content of what was created with this ticket.
     #[inline]
     pub fn tell(&mut self, ticket: u64, id: Id) {
         let Some(Place { lane, sequence }) = self.place(ticket) else { return };
-        if let Some(lane) = self.lanes.get_mut(lane)
-            && let Some(there) = lane.tail.get_mut(sequence.wrapping_sub(lane.base) as usize)
-        {
-            *there = id;
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.tell(sequence, id);
         }
     }
 
@@ -141,7 +141,7 @@ impl Lanes {
     #[inline]
     pub fn compute(&mut self, iteration: u64) {
         self.turn(iteration);
-        self.lanes.iter_mut().for_each(|lane| lane.computed = lane.tail.len());
+        self.lanes.iter_mut().for_each(|lane| lane.computed = lane.created);
     }
 
     #[inline(always)]
@@ -161,41 +161,53 @@ impl Lanes {
 impl Lane {
     #[inline]
     fn is(&self, sort: Sort, stream: u64) -> bool {
-        self.sort == sort && self.stream == stream
+        self.sort == sort.number() && self.stream == stream
     }
 
     #[inline(always)]
-    fn create(&mut self) -> (Id, u32) {
-        if self.tail.len() == self.tail.capacity() {
-            self.make_room();
-        }
-        let guess = self.queue.get(self.head).copied().unwrap_or_default();
-        self.head = if self.head + 1 < self.queue.len() { self.head + 1 } else { 0 };
-        let sequence = self.base.wrapping_add(self.tail.len() as u32);
-        self.tail.push(Id::NONE);
-        (guess, sequence)
+    fn create(&mut self) -> (Id, u64) {
+        let guess = match self.ids.get(self.created as usize) {
+            Some(guess) => *guess,
+            None => self.lengthen(),
+        };
+        let sequence = self.base.wrapping_add(self.created);
+        self.created += 1;
+        (guess, self.ticket | u64::from(sequence))
     }
 
+    /// The guess at one more than the last iteration had: it goes on as it began, or this is another one.
     #[cold]
-    fn make_room(&mut self) {
-        if self.tail.len() >= LONGEST {
-            self.computed = self.tail.len();
+    fn lengthen(&mut self) -> Id {
+        if self.created >= LONGEST {
+            self.computed = self.created;
             self.turn();
+            return self.ids[0];
         }
-        let room = LONGEST - self.tail.len();
-        self.tail.reserve_exact(self.tail.len().max(64).min(room));
+        let guess = match self.last {
+            0 => Id::NONE,
+            last => self.ids[(self.created - last) as usize],
+        };
+        self.ids.push(guess);
+        guess
     }
 
-    /// Begins an iteration with what was created since the last compute. One in which the thread computed nothing
-    /// leaves the queue as it is.
+    #[inline]
+    fn tell(&mut self, sequence: u32, id: Id) {
+        if let Some(there) = self.ids.get_mut(sequence.wrapping_sub(self.base) as usize) {
+            *there = id;
+        }
+    }
+
+    /// Begins an iteration with what was created since the last compute. One in which the thread computed nothing goes
+    /// on.
     fn turn(&mut self) {
         if self.computed > 0 {
-            let next = self.tail.split_off(self.computed);
-            self.queue = std::mem::replace(&mut self.tail, next);
-            self.base = self.base.wrapping_add(self.computed as u32);
-            self.computed = 0;
+            let begun = self.created - self.computed;
+            self.ids.copy_within(self.computed as usize..self.created as usize, 0);
+            self.ids.truncate(self.computed.max(begun) as usize);
+            self.base = self.base.wrapping_add(self.computed);
+            (self.last, self.created, self.computed) = (self.computed, begun, 0);
         }
-        self.head = if self.tail.len() < self.queue.len() { self.tail.len() } else { 0 };
     }
 }
 
@@ -239,14 +251,24 @@ mod tests {
         assert_eq!(pass(&mut lanes, 2, &[5]), [5], "the head becomes the tail");
         lanes.compute(3);
         assert_eq!(pass(&mut lanes, 3, &[6, 7]), [6, 7]);
+        lanes.compute(3);
+        pass(&mut lanes, 3, &[8]);
+        lanes.compute(4);
+        pass(&mut lanes, 4, &[6, 7]);
+        lanes.compute(4);
+        assert_eq!(pass(&mut lanes, 4, &[8]), [8], "what it was in the last iteration");
     }
 
     #[test]
     fn an_iteration_that_was_longer_costs_only_its_own_guesses() {
         let mut lanes = Lanes::new(1);
-        for (iteration, contents, right) in
-            [(0, &[5, 6, 7][..], 0), (1, &[5, 9, 6, 7], 1), (2, &[5, 9, 6, 7], 4), (3, &[5, 6, 7], 1)]
-        {
+        for (iteration, contents, right) in [
+            (0, &[5, 6, 7][..], 0),
+            (1, &[5, 9, 6, 7], 1),
+            (2, &[5, 9, 6, 7], 4),
+            (3, &[5, 6, 7], 1),
+            (4, &[5, 6, 7, 5], 4),
+        ] {
             let guesses = pass(&mut lanes, iteration, contents);
             let hits = guesses.iter().zip(contents).filter(|(guess, content)| guess == content).count();
             assert_eq!(hits, right, "{iteration}");
@@ -296,6 +318,6 @@ mod tests {
             lanes.create(0, SORT);
         }
         let lane = &lanes.lanes[0];
-        assert!(lane.tail.len() <= LONGEST && lane.queue.len() <= LONGEST);
+        assert_eq!((lane.ids.len(), lane.ids.capacity()), (LONGEST as usize, LONGEST as usize));
     }
 }

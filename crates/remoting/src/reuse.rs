@@ -35,10 +35,10 @@ pub struct Reuse<'a> {
 
 /// What a thread keeps for itself.
 #[derive(Debug)]
-pub struct Thread {
+pub struct Thread<'a> {
     magazine: Magazine,
     lanes: Lanes,
-    counters: Place,
+    counts: Option<Place<'a>>,
     /// What it knows of the computes that have worked.
     pub(crate) worked: Worked,
 }
@@ -63,10 +63,19 @@ pub enum Unresolved {
     Full,
 }
 
-impl<'a> Reuse<'a> {
-    /// None yet, with room for so many descriptors, and for the contents that `table` can hold, which is zero.
+impl<'a> Thread<'a> {
+    /// Where it counts for itself.
     #[must_use]
-    pub fn new(slots: usize, table: Region<'a>) -> Self {
+    pub fn counts(&self) -> Option<Place<'a>> {
+        self.counts
+    }
+}
+
+impl<'a> Reuse<'a> {
+    /// None yet, with room for so many descriptors, and for the contents that `table` can hold; it counts in `counters`.
+    /// Both are zero.
+    #[must_use]
+    pub fn new(slots: usize, table: Region<'a>, counters: Region<'a>) -> Self {
         let (contents, writer) = Contents::new(table);
         Self {
             slots: Slots::new(slots),
@@ -75,36 +84,24 @@ impl<'a> Reuse<'a> {
             writer: Mutex::new(writer),
             watch: Watch::default(),
             threads: AtomicU32::new(0),
-            counters: Counters::default(),
+            counters: Counters::new(counters),
             #[cfg(feature = "blind")]
             queue: blind::Queue::default(),
         }
     }
 
-    /// With these counters, at the beginning.
-    #[must_use]
-    pub fn counting(self, counters: Counters<'a>) -> Self {
-        Self { counters, ..self }
-    }
-
     /// What a thread needs for its calls. [`Reuse::leave`] takes it back.
-    pub fn enter(&self) -> Thread {
+    pub fn enter(&self) -> Thread<'a> {
         // Numbers only ever come again after sixteen million threads, and then cost guesses.
         let number = self.threads.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let (magazine, worked) = (Magazine::default(), Worked::of_thread());
-        Thread { magazine, lanes: Lanes::new(number), counters: self.counters.enter(), worked }
+        Thread { magazine, lanes: Lanes::new(number), counts: self.counters.enter(), worked }
     }
 
     /// Takes back what a thread had that ends.
-    pub fn leave(&self, thread: &mut Thread) {
+    pub fn leave(&self, thread: &mut Thread<'a>) {
         self.slots.empty(&mut thread.magazine);
-        self.counters.leave(std::mem::take(&mut thread.counters));
-    }
-
-    /// Counts a call of a thread's.
-    #[inline]
-    pub fn called(&self, thread: &Thread) {
-        self.counters.count(thread.counters, Counter::Calls);
+        thread.counts.take().into_iter().for_each(|place| self.counters.leave(place));
     }
 
     /// A create call: the handle.
@@ -119,7 +116,7 @@ impl<'a> Reuse<'a> {
         if let Some(head) = self.queue.rotate(sort).filter(|_| self.is_warm()) {
             return Ok(head);
         }
-        let handle = self.slots.create::<C>(&mut thread.magazine, sort, guess, ticket);
+        let handle = self.slots.create(&mut thread.magazine, sort, guess, ticket);
         handle.ok_or(Status::AllocFailed)
     }
 
@@ -135,14 +132,11 @@ impl<'a> Reuse<'a> {
         rule: impl FnOnce(Version, &mut C) -> Result<(), Status>,
     ) -> Result<(), Status> {
         let slot = self.slot::<C>(version, handle)?;
-        let mut content = slot.content();
-        let answer = rule(version, &mut content);
         #[cfg(feature = "blind")]
         if self.is_warm() && self.queue.has(handle) {
-            return answer;
+            return rule(version, &mut slot.content());
         }
-        slot.change(&content);
-        answer
+        slot.change(move |content| rule(version, content))
     }
 
     /// Has an iteration ended? As B8 says.
@@ -211,7 +205,8 @@ impl<'a> Reuse<'a> {
         let sort = Sort { kind: C::KIND, version };
         let identity = slot.identity();
         let guess = identity.guess();
-        let (id, counter) = if self.is_current(guess) && self.contents.holds(guess, sort, slot.read::<C>()) {
+        let holds = |words| self.is_current(guess) && self.contents.holds(guess, sort, words);
+        let (id, counter) = if slot.words::<C>().is_some_and(holds) {
             (guess, Counter::Predicted)
         } else {
             self.look_up(sort, &slot.content::<C>().to_words()[..C::LEN])?
@@ -220,7 +215,7 @@ impl<'a> Reuse<'a> {
         if !slot.is(sort) {
             return Err(Unresolved::NoSuch);
         }
-        self.counters.count(thread.counters, counter);
+        self.counters.count(thread.counts, counter);
         slot.resolve(identity, id);
         thread.lanes.tell(slot.take_ticket(), id);
         Ok(id)

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::api::{Class, Handle, Read, Scalar, Update, Write};
 use crate::channel::{Client, Unanswered};
 use crate::contents::Id;
-use crate::counters::{Counter, Counters};
+use crate::counters::Counter;
 use crate::cublas::Handles;
 use crate::cudnn::activation::Activation;
 use crate::cudnn::algorithms::Performances;
@@ -205,7 +205,6 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn new(mode: Mode, reuse: Reuse<'a>, client: Client<'a>) -> Self {
         let staging = Mutex::new(client.channel().staging());
-        let reuse = reuse.counting(Counters::new(client.channel().counters()));
         Self {
             mode,
             reuse,
@@ -219,12 +218,12 @@ impl<'a> Session<'a> {
     }
 
     /// What a thread needs for its calls.
-    pub fn enter(&self) -> Thread {
+    pub fn enter(&self) -> Thread<'a> {
         self.reuse.enter()
     }
 
     /// Takes back what a thread had that ends.
-    pub fn leave(&self, thread: &mut Thread) {
+    pub fn leave(&self, thread: &mut Thread<'a>) {
         self.reuse.leave(thread);
     }
 
@@ -238,12 +237,6 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn client(&self) -> &Client<'a> {
         &self.client
-    }
-
-    /// Counts a call of a thread's, of any library.
-    #[inline]
-    pub fn called(&self, thread: &Thread) {
-        self.reuse.called(thread);
     }
 
     /// Counts bytes of the program's that were moved to the device, or from it.
@@ -477,7 +470,7 @@ macro_rules! calls {
 
 macro_rules! call {
     (create $name:ident () ($result:ident: $kind:ty)) => {
-        call! { @ $name (thread, version) -> cudnn::Result<usize> = |session| {
+        call! { @ $name [thread] (version) -> cudnn::Result<usize> = |session| {
             let handle = session.reuse.create::<$kind>(thread, version)?;
             if session.mode != Mode::Reuse {
                 session.forward(version, Function::$name, move |words| words.push(handle as u64))?;
@@ -486,7 +479,7 @@ macro_rules! call {
         } }
     };
     (destroy $name:ident ($handle:ident: $kind:ty) ()) => {
-        call! { @ $name (thread, version, $handle: usize) -> cudnn::Result = |session| {
+        call! { @ $name [thread] (version, $handle: usize) -> cudnn::Result = |session| {
             // Before the slot is free, and another thread's create of it can be sent.
             if session.mode != Mode::Reuse {
                 session.forward(version, Function::$name, move |words| words.push($handle as u64))?;
@@ -495,7 +488,7 @@ macro_rules! call {
         } }
     };
     (set $name:ident ($handle:ident: $kind:ty $(, $argument:ident: $type:ty)*) () $rule:path) => {
-        call! { @ $name (thread, version, $handle: usize $(, $argument: <$type as Parameter>::Passed)*)
+        call! { @ $name [] (version, $handle: usize $(, $argument: <$type as Parameter>::Passed)*)
             -> cudnn::Result = |session| {
             if session.mode != Mode::Reuse {
                 // Copies, so that without this the arguments stay where they came.
@@ -514,16 +507,16 @@ macro_rules! call {
     };
     (seed $name:ident ($d:ident: $kind:ty, $handle:ident: $of:ty, $dropout:ident: $number:ty $(, $numbers:ident: $type:ty)*)
         ()) => {
-        call! { @ $name (thread, version, $d: usize, $handle: $of, $dropout: $number $(, $numbers: $type)*)
+        call! { @ $name [thread] (version, $d: usize, $handle: $of, $dropout: $number $(, $numbers: $type)*)
             -> cudnn::Result = |session| {
             session.reuse.get::<$kind>(version, $d)?;
             <$of as Parameter>::get($handle, session, version)?;
             session.seed([$($numbers),*])?;
-            session.cudnnRestoreDropoutDescriptor(thread, version, $d, $handle, $dropout $(, $numbers)*)
+            session.cudnnRestoreDropoutDescriptor(version, $d, $handle, $dropout $(, $numbers)*)
         } }
     };
     (get $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*) $rule:path) => {
-        call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
+        call! { @ $name [] (version $(, $argument: <$type as Parameter>::Passed)*)
             -> Got<($($of,)*)> = |session| {
             if session.mode != Mode::Reuse {
                 let sent = session.forward(version, Function::$name, |words| {
@@ -541,7 +534,7 @@ macro_rules! call {
         } }
     };
     (query $name:ident ($($argument:ident: $type:ty),*) ($($result:ident: $of:ty),*)) => {
-        call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*)
+        call! { @ $name [thread] (version $(, $argument: <$type as Parameter>::Passed)*)
             -> Got<($($of,)*)> = |session| {
             let answer = session.query(thread, Function::$name, |thread, words| {
                 $(<$type as Parameter>::send($argument.clone(), (session, version, &mut *thread), words)?;)*
@@ -557,7 +550,7 @@ macro_rules! call {
         } }
     };
     ($compute:ident $name:ident ($($argument:ident: $type:ty),*) ()) => {
-        call! { @ $name (thread, version $(, $argument: <$type as Parameter>::Passed)*) -> cudnn::Result = |session| {
+        call! { @ $name [thread] (version $(, $argument: <$type as Parameter>::Passed)*) -> cudnn::Result = |session| {
             session.compute(thread, Function::$name, |thread, words| {
                 $(<$type as Parameter>::send($argument.clone(), (session, version, &mut *thread), words)?;)*
                 Ok(())
@@ -566,7 +559,7 @@ macro_rules! call {
             })
         } }
     };
-    (@ $name:ident ($thread:ident, $version:ident $(, $argument:ident: $type:ty)*) -> $answer:ty
+    (@ $name:ident [$($thread:ident)?] ($version:ident $(, $argument:ident: $type:ty)*) -> $answer:ty
         = |$session:ident| $body:block) => {
         impl Session<'_> {
             #[doc = concat!("`", stringify!($name), "`, of descriptors by their handles.")]
@@ -576,7 +569,7 @@ macro_rules! call {
             #[allow(non_snake_case, unused_variables, clippy::clone_on_copy, clippy::useless_conversion,
                 clippy::too_many_arguments, reason = "made of the table")]
             #[inline(always)]
-            pub fn $name(&self, $thread: &mut Thread, $version: Version $(, $argument: $type)*) -> $answer {
+            pub fn $name(&self $(, $thread: &mut Thread)?, $version: Version $(, $argument: $type)*) -> $answer {
                 let $session = self;
                 $body
             }

@@ -17,7 +17,8 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct Slot {
     /// [`Sort::number`] of the descriptor that lives here; 0 if none does.
     sort: AtomicU64,
-    /// Counts the changes of the content.
+    /// Counts the changes of the content. Odd while it is what new ones have, whatever the words say: they are those of
+    /// the descriptor before, so that nothing is written that the first set writes again.
     changes: AtomicU64,
     /// An id that was found, and above it how many changes there had been then: it is the content's if there was none
     /// since. So an id that is found for a content that changes meanwhile is not taken for the new one's. Else a guess.
@@ -54,26 +55,46 @@ impl Identity {
 }
 
 /// An id that was found after so many changes. Of these it keeps the last bits: enough for one who has found an id to be
-/// late.
+/// late. The lowest of them tells that it is no guess: a count that is odd was never the even one below it.
 #[inline]
 fn found(changes: u64, Id(id): Id) -> u64 {
-    (changes << 1 | 1) << Id::BITS | id
+    (changes | 1) << Id::BITS | id
+}
+
+#[inline]
+fn is_fresh(changes: u64) -> bool {
+    changes % 2 == 1
+}
+
+/// The content of these words.
+#[inline]
+fn of<C: Content>(words: impl Iterator<Item = u64>) -> C {
+    let mut all = [0; WORDS];
+    all.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+    C::from_words(&all)
 }
 
 impl Slot {
     /// A descriptor of this sort lives here from now on, with the content that new ones have.
     #[inline]
-    pub fn begin<C: Content>(&self, sort: Sort, guess: Id, ticket: u64) {
-        self.put(&C::FRESH.to_words()[..C::LEN]);
-        self.changed(guess);
+    pub fn begin(&self, sort: Sort, guess: Id, ticket: u64) {
+        let changes = self.changes.load(Ordering::Relaxed);
+        self.changes.store((changes | 1).wrapping_add(2), Ordering::Release);
+        self.id.store(guess.0, Ordering::Relaxed);
         self.ticket.store(ticket, Ordering::Relaxed);
         self.sort.store(sort.number(), Ordering::Release);
     }
 
-    /// It lives no more. The flag tells whether one of this sort did; of two threads that end it, one is told so.
+    /// Nothing lives here any more.
     #[inline]
-    pub fn end(&self, sort: Sort) -> bool {
-        self.sort.compare_exchange(sort.number(), 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub fn end(&self) {
+        self.sort.store(0, Ordering::Release);
+    }
+
+    /// Does nothing live here?
+    #[inline]
+    pub fn is_free(&self) -> bool {
+        self.sort.load(Ordering::Relaxed) == 0
     }
 
     /// Does a descriptor of this sort live here?
@@ -85,44 +106,65 @@ impl Slot {
     /// Its content.
     #[inline]
     pub fn content<C: Content>(&self) -> C {
-        let mut words = [0; WORDS];
-        words.iter_mut().zip(self.read::<C>()).for_each(|(to, word)| *to = word);
-        C::from_words(&words)
+        self.words::<C>().map_or(C::FRESH, of)
     }
 
     /// What it knows of its content's id. For [`Slot::resolve`] it is to be asked before the content is read.
     #[inline]
     pub fn identity(&self) -> Identity {
-        Identity { changes: self.changes.load(Ordering::Acquire), id: self.id.load(Ordering::Acquire) }
+        Identity { changes: self.changes.load(Ordering::Relaxed), id: self.id.load(Ordering::Acquire) }
     }
 
-    /// The words of its content, each read when it comes.
+    /// The words of its content, each read when it comes; none where it has what new ones have.
     #[inline]
-    pub fn read<C: Content>(&self) -> impl Iterator<Item = u64> {
+    pub fn words<C: Content>(&self) -> Option<impl Iterator<Item = u64>> {
+        (!is_fresh(self.changes.load(Ordering::Acquire))).then(|| self.read::<C>())
+    }
+
+    #[inline]
+    fn read<C: Content>(&self) -> impl Iterator<Item = u64> {
         self.words[..C::LEN].iter().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Changes its content to this one. The id that it had is the guess at the new one's: programs set what they set
-    /// before.
-    #[inline]
-    pub fn change<C: Content>(&self, content: &C) {
-        let words = content.to_words();
-        if !self.read::<C>().eq(words[..C::LEN].iter().copied()) {
-            self.put(&words[..C::LEN]);
-            // After the last word: an id that somebody found for a mixture is of before.
-            self.changed(self.identity().guess());
-        }
-    }
-
-    #[inline]
-    fn changed(&self, guess: Id) {
+    /// Changes its content as the rule does. The id that it had is the guess at the new one's: programs set what they
+    /// set before.
+    #[inline(always)]
+    pub fn change<C: Content, R>(&self, rule: impl FnOnce(&mut C) -> R) -> R {
         let changes = self.changes.load(Ordering::Relaxed);
-        self.changes.store(changes.wrapping_add(1), Ordering::Release);
-        self.id.store(guess.0, Ordering::Relaxed);
+        if !is_fresh(changes) {
+            // Made a value here, so that it need not lie in memory where it is not called for.
+            return self.change_again(move |content: &mut C| rule(content));
+        }
+        // The compiler knows what the rule begins with.
+        let mut content = C::FRESH;
+        let result = rule(&mut content);
+        self.put(&content);
+        self.changed(changes);
+        result
+    }
+
+    #[inline(never)]
+    fn change_again<C: Content, R>(&self, rule: impl FnOnce(&mut C) -> R) -> R {
+        let mut content = of(self.read::<C>());
+        let result = rule(&mut content);
+        if !self.read::<C>().eq(content.to_words()[..C::LEN].iter().copied()) {
+            self.put(&content);
+            self.changed(self.changes.load(Ordering::Relaxed));
+            // For when the count of changes has come round.
+            self.id.store(self.identity().guess().0, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// After the last word: an id that somebody found for a mixture is of before.
+    #[inline]
+    fn changed(&self, changes: u64) {
+        self.changes.store((changes | 1).wrapping_add(1), Ordering::Release);
     }
 
     #[inline]
-    fn put(&self, words: &[u64]) {
+    fn put<C: Content>(&self, content: &C) {
+        let words = &content.to_words()[..C::LEN];
         self.words.iter().zip(words).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
     }
 
@@ -154,12 +196,8 @@ mod tests {
     #[test]
     fn an_id_is_that_of_the_content_it_was_found_for() {
         let slot = Slot::default();
-        let set = |count| {
-            let mut content = Tensor::FRESH;
-            content.count = count;
-            slot.change(&content);
-        };
-        slot.begin::<Tensor>(TENSOR, Id(7), 0);
+        let set = |count| slot.change(|content: &mut Tensor| content.count = count);
+        slot.begin(TENSOR, Id(7), 0);
         let identity = slot.identity();
         assert_eq!((identity.id(), identity.guess()), (None, Id(7)));
         set(1);
@@ -173,31 +211,50 @@ mod tests {
         let identity = slot.identity();
         assert_eq!((identity.id(), identity.guess()), (None, Id(9)));
         slot.resolve(identity, Id(10));
-        assert!(slot.end(TENSOR) && !slot.end(TENSOR));
-        slot.begin::<Tensor>(TENSOR, Id(7), 0);
+        slot.end();
+        slot.begin(TENSOR, Id(7), 0);
         assert_eq!(slot.identity().id(), None, "another life");
+        slot.resolve(identity, Id(10));
+        assert_eq!(slot.identity().id(), None, "of one who comes late");
     }
 
     #[test]
     fn an_id_is_of_before_when_the_count_of_changes_comes_round() {
         let slot = Slot::default();
-        slot.begin::<Tensor>(TENSOR, Id(7), 0);
+        let set = |count| slot.change(|content: &mut Tensor| content.count = count);
+        slot.begin(TENSOR, Id(7), 0);
+        set(1);
         slot.resolve(slot.identity(), Id(7));
         let changes = slot.changes.load(Ordering::Relaxed);
-        let round = 1 << (u64::BITS - Id::BITS - 1);
+        let round = 1 << (u64::BITS - Id::BITS);
         slot.changes.store(changes + round, Ordering::Relaxed);
         assert_eq!(slot.identity().id(), Some(Id(7)), "as far as it is kept");
-        slot.changes.store(changes + round - 1, Ordering::Relaxed);
-        let mut content = Tensor::FRESH;
-        content.count = 1;
-        slot.change(&content);
+        slot.changes.store(changes + round - 2, Ordering::Relaxed);
+        set(2);
         assert_eq!(slot.identity().id(), None);
+    }
+
+    #[test]
+    fn new_ones_have_nothing_of_the_one_before() {
+        let slot = Slot::default();
+        slot.begin(TENSOR, Id(7), 0);
+        slot.resolve(slot.identity(), Id(7));
+        assert_eq!(slot.identity().id(), Some(Id(7)), "of the content that new ones have");
+        slot.change(|content: &mut Tensor| content.count = 1);
+        assert_eq!((slot.identity().id(), slot.content::<Tensor>().count), (None, 1));
+        slot.end();
+        slot.begin(TENSOR, Id(8), 0);
+        assert_eq!(slot.content::<Tensor>(), Tensor::FRESH);
+        assert!(slot.words::<Tensor>().is_none());
+        slot.change(|content: &mut Tensor| content.data_type = 2);
+        let Tensor { count, data_type, .. } = slot.content();
+        assert_eq!((count, data_type), (Tensor::FRESH.count, 2));
     }
 
     #[test]
     fn a_ticket_is_had_once() {
         let slot = Slot::default();
-        slot.begin::<Tensor>(TENSOR, Id(7), 5);
+        slot.begin(TENSOR, Id(7), 5);
         assert_eq!([slot.take_ticket(), slot.take_ticket()], [5, 0]);
     }
 }
@@ -227,7 +284,7 @@ mod loom_tests {
 
     fn fresh() -> Slot {
         let slot = Slot::default();
-        slot.begin::<State>(SORT, Id(99), 0);
+        slot.begin(SORT, Id(99), 0);
         slot
     }
 
@@ -239,13 +296,23 @@ mod loom_tests {
     /// and nobody is told a guess, which nobody has compared.
     #[test]
     fn an_id_is_never_another_contents() {
-        loom::model(|| {
+        an_id_is_this_contents(fresh);
+        an_id_is_this_contents(|| {
+            let slot = fresh();
+            slot.change(|state: &mut State| state.stream = 2);
+            slot
+        });
+    }
+
+    fn an_id_is_this_contents(before: fn() -> Slot) {
+        loom::model(move || {
             let find = |slot: &Slot| {
                 let identity = slot.identity();
                 assert_eq!(identity.id(), None);
                 slot.resolve(identity, id_of(slot));
             };
-            let slot = both(fresh(), |slot| slot.change(&State { stream: 1 }), find);
+            let set = |slot: &Slot| slot.change(|state: &mut State| state.stream = 1);
+            let slot = both(before(), set, find);
             assert!(slot.identity().id().is_none_or(|told| told == id_of(&slot)));
         });
     }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 
 use crate::contents::{Id, Sort};
-use crate::descriptor::Content;
 use crate::slot::Slot;
 use crate::sys::Mapped;
 
@@ -47,45 +46,43 @@ impl Slots {
 
     /// Makes a descriptor with the content that new ones have, and gives its handle; none where there is no room.
     #[inline]
-    pub fn create<C: Content>(
-        &self,
-        magazine: &mut Magazine,
-        sort: Sort,
-        guess: Id,
-        ticket: u64,
-    ) -> Option<usize> {
-        let slot = &self.slab.region()[self.take(magazine)? as usize];
-        slot.begin::<C>(sort, guess, ticket);
-        Some(std::ptr::from_ref(slot).addr())
+    pub fn create(&self, magazine: &mut Magazine, sort: Sort, guess: Id, ticket: u64) -> Option<usize> {
+        loop {
+            let slot = &self.slab.region()[self.take(magazine)? as usize];
+            // One that two threads ended at once is here twice. What it was taken for first is not disturbed.
+            if slot.is_free() {
+                slot.begin(sort, guess, ticket);
+                return Some(std::ptr::from_ref(slot).addr());
+            }
+        }
     }
 
     /// The descriptor of this handle, if it is one of this sort.
     #[inline]
     #[must_use]
     pub fn get(&self, handle: usize, sort: Sort) -> Option<&Slot> {
-        self.slab.region().get(self.place(handle)?).filter(|slot| slot.is(sort))
+        Some(self.find(handle, sort)?.1)
     }
 
-    /// Where in the slab a handle points; none for one that does not point at the beginning of a slot. It may be past
-    /// the end.
+    /// With its place in the slab.
     #[inline]
-    fn place(&self, handle: usize) -> Option<usize> {
+    fn find(&self, handle: usize, sort: Sort) -> Option<(usize, &Slot)> {
         let offset = handle.wrapping_sub(self.slab.region().as_ptr().addr());
-        offset.is_multiple_of(size_of::<Slot>()).then_some(offset / size_of::<Slot>())
+        if !offset.is_multiple_of(size_of::<Slot>()) {
+            return None;
+        }
+        let place = offset / size_of::<Slot>();
+        self.slab.region().get(place).filter(|slot| slot.is(sort)).map(|slot| (place, slot))
     }
 
-    /// Ends a descriptor. The flag tells whether there was one of this sort; of two threads that end the same one,
-    /// one is told so.
+    /// Ends a descriptor. The flag tells whether there was one of this sort; two threads that end the same one at once,
+    /// which the library forbids, may both be told so.
     #[inline]
     pub fn destroy(&self, magazine: &mut Magazine, handle: usize, sort: Sort) -> bool {
-        let Some(place) = self.place(handle).filter(|place| *place < self.slab.region().len()) else {
-            return false;
-        };
-        let ended = self.slab.region()[place].end(sort);
-        if ended {
-            self.give(magazine, place as u32);
-        }
-        ended
+        let Some((place, slot)) = self.find(handle, sort) else { return false };
+        slot.end();
+        self.give(magazine, place as u32);
+        true
     }
 
     #[inline]
@@ -110,15 +107,15 @@ impl Slots {
 
     #[inline]
     fn give(&self, magazine: &mut Magazine, place: u32) {
-        if magazine.free.is_full() {
-            self.spill(magazine);
+        if magazine.free.try_push(place).is_err() {
+            self.spill(magazine, place);
         }
-        magazine.free.push(place);
     }
 
     #[cold]
-    fn spill(&self, magazine: &mut Magazine) {
+    fn spill(&self, magazine: &mut Magazine, place: u32) {
         self.depot().extend(magazine.free.drain(..BATCH));
+        magazine.free.push(place);
     }
 
     /// Takes what a thread kept that ends.
@@ -146,13 +143,13 @@ mod tests {
     use crate::cudnn::Version;
     use crate::cudnn::convolution::Convolution;
     use crate::cudnn::tensor::Tensor;
-    use crate::descriptor::Kind;
+    use crate::descriptor::{Content, Kind};
 
     const TENSOR: Sort = Sort { kind: Kind::Tensor, version: Version::V9 };
     const CONVOLUTION: Sort = Sort { kind: Kind::Convolution, version: Version::V9 };
 
     fn tensor(slots: &Slots, magazine: &mut Magazine) -> usize {
-        slots.create::<Tensor>(magazine, TENSOR, Id::NONE, 0).unwrap()
+        slots.create(magazine, TENSOR, Id::NONE, 0).unwrap()
     }
 
     #[test]
@@ -209,21 +206,33 @@ mod tests {
     fn a_full_slab_has_no_room_until_one_ends() {
         let (slots, mut magazine) = (Slots::new(100), Magazine::default());
         let handles: Vec<usize> = (0..100).map(|_| tensor(&slots, &mut magazine)).collect();
-        assert_eq!(slots.create::<Tensor>(&mut magazine, TENSOR, Id::NONE, 0), None);
+        assert_eq!(slots.create(&mut magazine, TENSOR, Id::NONE, 0), None);
         let mut theirs = Magazine::default();
-        assert_eq!(slots.create::<Tensor>(&mut theirs, TENSOR, Id::NONE, 0), None);
+        assert_eq!(slots.create(&mut theirs, TENSOR, Id::NONE, 0), None);
         assert!(slots.destroy(&mut magazine, handles[3], TENSOR));
         slots.empty(&mut magazine);
-        assert_eq!(slots.create::<Tensor>(&mut theirs, TENSOR, Id::NONE, 0), Some(handles[3]));
+        assert_eq!(slots.create(&mut theirs, TENSOR, Id::NONE, 0), Some(handles[3]));
+    }
+
+    /// As where two threads end it at once, which both find that it lives.
+    #[test]
+    fn one_that_is_free_twice_is_handed_out_once() {
+        let (slots, mut ours, mut theirs) = (Slots::new(8), Magazine::default(), Magazine::default());
+        let handle = tensor(&slots, &mut ours);
+        let (place, _) = slots.find(handle, TENSOR).unwrap();
+        assert!(slots.destroy(&mut ours, handle, TENSOR));
+        slots.give(&mut theirs, place as u32);
+        assert_eq!(tensor(&slots, &mut ours), handle);
+        assert_ne!(tensor(&slots, &mut theirs), handle);
     }
 
     #[test]
     fn a_slot_begins_again_as_fresh_whatever_it_was() {
         let (slots, mut magazine) = (Slots::new(1), Magazine::default());
-        let handle = slots.create::<Convolution>(&mut magazine, CONVOLUTION, Id::NONE, 0).unwrap();
-        slots.get(handle, CONVOLUTION).unwrap().change(&Convolution { groups: 4, ..Convolution::FRESH });
+        let handle = slots.create(&mut magazine, CONVOLUTION, Id::NONE, 0).unwrap();
+        slots.get(handle, CONVOLUTION).unwrap().change(|content: &mut Convolution| content.groups = 4);
         slots.destroy(&mut magazine, handle, CONVOLUTION);
-        let again = slots.create::<Convolution>(&mut magazine, CONVOLUTION, Id::NONE, 0).unwrap();
+        let again = slots.create(&mut magazine, CONVOLUTION, Id::NONE, 0).unwrap();
         assert_eq!(again, handle);
         assert_eq!(slots.get(again, CONVOLUTION).unwrap().content::<Convolution>().groups, 1);
     }

@@ -5,24 +5,27 @@
 use std::sync::atomic::AtomicU64;
 
 use vgpu_remoting::contents::{self, Seen};
+use vgpu_remoting::counters;
 use vgpu_remoting::cudnn::Version;
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::descriptor::Content;
 use vgpu_remoting::reuse::{Reuse, Thread};
+use vgpu_remoting::sync::Region;
 
 const V: Version = Version::V9;
 
 /// A program that trains, and what its worker sees.
 struct Program {
     reuse: Reuse<'static>,
-    thread: Thread,
+    thread: Thread<'static>,
     seen: Seen<'static>,
 }
 
 impl Program {
     fn new() -> Self {
-        let table = Box::leak((0..contents::words(64)).map(|_| AtomicU64::new(0)).collect());
-        let reuse = Reuse::new(16, table);
+        let zeros = |words| -> Region<'static> { Box::leak((0..words).map(|_| AtomicU64::new(0)).collect()) };
+        let table = zeros(contents::words(64));
+        let reuse = Reuse::new(16, table, zeros(counters::WORDS));
         let thread = reuse.enter();
         Self { reuse, thread, seen: Seen::new(table) }
     }

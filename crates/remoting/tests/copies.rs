@@ -83,7 +83,11 @@ impl Served {
             serve(&channel, &mut worker.staging(channel.staging()).host(host))
         });
         let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
-        let session = Session::new(Mode::Reuse, Reuse::new(64, channel.contents()), Client::new(channel));
+        let session = Session::new(
+            Mode::Reuse,
+            Reuse::new(64, channel.contents(), channel.counters()),
+            Client::new(channel),
+        );
         Self { session, channel, gate, worker: Some(worker) }
     }
 

@@ -536,9 +536,9 @@ fn dropout_begins_where_it_was_seeded_and_goes_back_the_same_way() {
         session.cudnnCreateDropoutDescriptor(t, V).unwrap(),
         session.cudnnCreateTensorDescriptor(t, V).unwrap(),
     );
-    session.cudnnSetTensor4dDescriptor(t, V, x, 0, 0, 1, 1, 10, 10).unwrap();
+    session.cudnnSetTensor4dDescriptor(V, x, 0, 0, 1, 1, 10, 10).unwrap();
     let (size,) = session.cudnnDropoutGetStatesSize(t, V, H).results.unwrap();
-    let (reserve_size,) = session.cudnnDropoutGetReserveSpaceSize(t, V, x).results.unwrap();
+    let (reserve_size,) = session.cudnnDropoutGetReserveSpaceSize(V, x).results.unwrap();
     assert_eq!(reserve_size, 16, "a bit for each, in words");
     let [states, reserve, data, out, back] =
         [size, reserve_size, 400, 400, 400].map(|size| session.allocate(size).unwrap());
@@ -578,11 +578,11 @@ fn how_to_convolve_is_asked_once() {
     let [x, y] = [0, 1].map(|_| session.cudnnCreateTensorDescriptor(t, V).unwrap());
     let w = session.cudnnCreateFilterDescriptor(t, V).unwrap();
     let conv = session.cudnnCreateConvolutionDescriptor(t, V).unwrap();
-    session.cudnnSetFilter4dDescriptor(t, V, w, 0, 0, 2, 1, 3, 3).unwrap();
-    session.cudnnSetConvolution2dDescriptor(t, V, conv, 0, 0, 1, 1, 1, 1, 1, 0).unwrap();
+    session.cudnnSetFilter4dDescriptor(V, w, 0, 0, 2, 1, 3, 3).unwrap();
+    session.cudnnSetConvolution2dDescriptor(V, conv, 0, 0, 1, 1, 1, 1, 1, 0).unwrap();
     let mut ask = |n: i32, out: i32, requested: i32| {
-        session.cudnnSetTensor4dDescriptor(t, V, x, 0, 0, n, 1, 8, 8).unwrap();
-        session.cudnnSetTensor4dDescriptor(t, V, y, 0, 0, n, 2, out, out).unwrap();
+        session.cudnnSetTensor4dDescriptor(V, x, 0, 0, n, 1, 8, 8).unwrap();
+        session.cudnnSetTensor4dDescriptor(V, y, 0, 0, n, 2, out, out).unwrap();
         let size = session.cudnnGetConvolutionForwardWorkspaceSize(t, V, H, x, w, conv, y, 0);
         let found = session.cudnnFindConvolutionForwardAlgorithm(t, V, H, x, w, conv, y, requested);
         (size.status, found.status, found.results.map(|(returned, all)| (returned, all[0].status)))
@@ -643,7 +643,7 @@ fn session(mode: Mode, bytes: u64) -> Session<'static> {
         serve(&channel, &mut Worker::new(channel.contents(), cpu).staging(channel.staging()))
     });
     let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
-    Session::new(mode, Reuse::new(64, channel.contents()), Client::new(channel))
+    Session::new(mode, Reuse::new(64, channel.contents(), channel.counters()), Client::new(channel))
 }
 
 #[test]
@@ -742,12 +742,12 @@ fn trained(mode: Mode) -> Vec<u8> {
                 session.cudnnCreateConvolutionDescriptor(t, V)?,
                 session.cudnnCreateActivationDescriptor(t, V)?,
             );
-            session.cudnnSetTensor4dDescriptor(t, V, xt, 0, 0, n, 1, 8, 8)?;
-            session.cudnnSetTensor4dDescriptor(t, V, yt, 0, 0, n, 2, 6, 6)?;
-            session.cudnnSetFilter4dDescriptor(t, V, wt, 0, 0, 2, 1, 3, 3)?;
-            session.cudnnSetFilter4dDescriptor(t, V, dwt, 0, 0, 2, 1, 3, 3)?;
-            session.cudnnSetConvolution2dDescriptor(t, V, c, 0, 0, 1, 1, 1, 1, 1, 0)?;
-            session.cudnnSetActivationDescriptor(t, V, a, 2, 0, 0.0)?;
+            session.cudnnSetTensor4dDescriptor(V, xt, 0, 0, n, 1, 8, 8)?;
+            session.cudnnSetTensor4dDescriptor(V, yt, 0, 0, n, 2, 6, 6)?;
+            session.cudnnSetFilter4dDescriptor(V, wt, 0, 0, 2, 1, 3, 3)?;
+            session.cudnnSetFilter4dDescriptor(V, dwt, 0, 0, 2, 1, 3, 3)?;
+            session.cudnnSetConvolution2dDescriptor(V, c, 0, 0, 1, 1, 1, 1, 1, 0)?;
+            session.cudnnSetActivationDescriptor(V, a, 2, 0, 0.0)?;
             let (r, u, none) = (Read, Update, Write(0));
             session.cudnnConvolutionForward(
                 t,
@@ -785,7 +785,7 @@ fn trained(mode: Mode) -> Vec<u8> {
                 u(dw),
             )?;
             // The step: an addition, of filters that are tensors for it.
-            session.cudnnSetTensor4dDescriptor(t, V, xt, 0, 0, 2, 1, 3, 3)?;
+            session.cudnnSetTensor4dDescriptor(V, xt, 0, 0, 2, 1, 3, 3)?;
             session.cudnnAddTensor(t, V, H, STEP, xt, r(dw), ONE, xt, u(w))?;
             session.cudnnDestroyActivationDescriptor(t, V, a)?;
             session.cudnnDestroyConvolutionDescriptor(t, V, c)?;

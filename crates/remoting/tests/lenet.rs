@@ -78,7 +78,7 @@ struct Weights {
 
 struct Net<'a> {
     session: &'a Session<'a>,
-    thread: Thread,
+    thread: Thread<'a>,
     blas: u64,
     /// Calls that compute, and others that are waited for.
     computes: u64,
@@ -184,7 +184,7 @@ impl<'a> Net<'a> {
     ) -> Result {
         let ([c, h, w], session) = (shape, self.session);
         let t = session.cudnnCreateTensorDescriptor(&mut self.thread, V)?;
-        session.cudnnSetTensor4dDescriptor(&mut self.thread, V, t, NCHW, FLOAT, n, c, h, w)?;
+        session.cudnnSetTensor4dDescriptor(V, t, NCHW, FLOAT, n, c, h, w)?;
         call(self, t)?;
         session.cudnnDestroyTensorDescriptor(&mut self.thread, V, t)
     }
@@ -197,10 +197,10 @@ impl<'a> Net<'a> {
     fn with_filter(&mut self, layer: usize, call: impl FnOnce(&mut Self, usize, usize) -> Result) -> Result {
         let (([k, c, h, w], padding), session) = (FILTERS[layer], self.session);
         let f = session.cudnnCreateFilterDescriptor(&mut self.thread, V)?;
-        session.cudnnSetFilter4dDescriptor(&mut self.thread, V, f, FLOAT, NCHW, k, c, h, w)?;
+        session.cudnnSetFilter4dDescriptor(V, f, FLOAT, NCHW, k, c, h, w)?;
         let t = &mut self.thread;
         let conv = session.cudnnCreateConvolutionDescriptor(t, V)?;
-        session.cudnnSetConvolution2dDescriptor(t, V, conv, padding, padding, 1, 1, 1, 1, 1, FLOAT)?;
+        session.cudnnSetConvolution2dDescriptor(V, conv, padding, padding, 1, 1, 1, 1, 1, FLOAT)?;
         call(self, f, conv)?;
         session.cudnnDestroyConvolutionDescriptor(&mut self.thread, V, conv)?;
         session.cudnnDestroyFilterDescriptor(&mut self.thread, V, f)
@@ -209,7 +209,7 @@ impl<'a> Net<'a> {
     fn with_pooling(&mut self, call: impl FnOnce(&mut Self, usize) -> Result) -> Result {
         let session = self.session;
         let pool = session.cudnnCreatePoolingDescriptor(&mut self.thread, V)?;
-        session.cudnnSetPooling2dDescriptor(&mut self.thread, V, pool, MAX, 0, 2, 2, 0, 0, 2, 2)?;
+        session.cudnnSetPooling2dDescriptor(V, pool, MAX, 0, 2, 2, 0, 0, 2, 2)?;
         call(self, pool)?;
         session.cudnnDestroyPoolingDescriptor(&mut self.thread, V, pool)
     }
@@ -217,7 +217,7 @@ impl<'a> Net<'a> {
     fn with_relu(&mut self, call: impl FnOnce(&mut Self, usize) -> Result) -> Result {
         let session = self.session;
         let relu = session.cudnnCreateActivationDescriptor(&mut self.thread, V)?;
-        session.cudnnSetActivationDescriptor(&mut self.thread, V, relu, RELU, 0, 0.0)?;
+        session.cudnnSetActivationDescriptor(V, relu, RELU, 0, 0.0)?;
         call(self, relu)?;
         session.cudnnDestroyActivationDescriptor(&mut self.thread, V, relu)
     }

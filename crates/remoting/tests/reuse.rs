@@ -4,6 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use vgpu_remoting::contents::{self, Id, Seen};
+use vgpu_remoting::counters;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
 use vgpu_remoting::cudnn::tensor::{self, Tensor};
 use vgpu_remoting::cudnn::{Status, Version};
@@ -14,7 +15,15 @@ use vgpu_remoting::sync::Region;
 const V: Version = Version::V9;
 
 fn table(capacity: usize) -> Region<'static> {
-    Box::leak((0..contents::words(capacity)).map(|_| AtomicU64::new(0)).collect())
+    zeros(contents::words(capacity))
+}
+
+fn zeros(words: usize) -> Region<'static> {
+    Box::leak((0..words).map(|_| AtomicU64::new(0)).collect())
+}
+
+fn reuse(slots: usize, table: Region<'static>) -> Reuse<'static> {
+    Reuse::new(slots, table, zeros(counters::WORDS))
 }
 
 /// Creates a tensor, sets it, uses it, destroys it. The id.
@@ -51,7 +60,7 @@ fn since(reuse: &Reuse, before: Found) -> [u64; 3] {
 
 #[test]
 fn from_the_third_iteration_on_all_is_predicted() {
-    let reuse = Reuse::new(64, table(64));
+    let reuse = reuse(64, table(64));
     let mut thread = reuse.enter();
     let layers = [5, 6, 7, 8, 6, 5, 9];
     for _ in 0..2 {
@@ -69,7 +78,7 @@ fn from_the_third_iteration_on_all_is_predicted() {
 /// As with PyTorch: the backward pass is another thread's.
 #[test]
 fn passes_on_threads_of_their_own_are_predicted() {
-    let reuse = Reuse::new(64, table(64));
+    let reuse = reuse(64, table(64));
     let (mut there, mut back) = (reuse.enter(), reuse.enter());
     let mut iterate = || {
         for n in 1..20 {
@@ -91,7 +100,7 @@ fn passes_on_threads_of_their_own_are_predicted() {
 #[test]
 fn a_shape_that_changes_is_known_or_new_and_never_wrong() {
     let table = table(256);
-    let reuse = Reuse::new(64, table);
+    let reuse = reuse(64, table);
     let mut thread = reuse.enter();
     let mut seen = Seen::new(table);
     for round in 0..500 {
@@ -111,7 +120,7 @@ fn a_shape_that_changes_is_known_or_new_and_never_wrong() {
 /// As blind reuse would not have it.
 #[test]
 fn a_group_count_of_an_earlier_life_is_not_reused() {
-    let reuse = Reuse::new(1, table(64));
+    let reuse = reuse(1, table(64));
     let mut thread = reuse.enter();
     let mut used = |groups: Option<i32>| {
         let conv = reuse.create::<Convolution>(&mut thread, V).unwrap();
@@ -132,7 +141,7 @@ fn a_group_count_of_an_earlier_life_is_not_reused() {
 
 #[test]
 fn setting_the_same_again_finds_nothing_anew() {
-    let reuse = Reuse::new(4, table(64));
+    let reuse = reuse(4, table(64));
     let mut thread = reuse.enter();
     let t = reuse.create::<Tensor>(&mut thread, V).unwrap();
     for n in [1, 1, 2, 1] {
@@ -145,7 +154,7 @@ fn setting_the_same_again_finds_nothing_anew() {
 
 #[test]
 fn what_is_no_descriptor_has_a_clear_status() {
-    let reuse = Reuse::new(1, table(64));
+    let reuse = reuse(1, table(64));
     let mut thread = reuse.enter();
     let t = reuse.create::<Tensor>(&mut thread, V).unwrap();
     assert_eq!(reuse.create::<Tensor>(&mut thread, V), Err(Status::AllocFailed));
@@ -161,7 +170,7 @@ fn what_is_no_descriptor_has_a_clear_status() {
 #[test]
 fn a_full_table_begins_anew() {
     let table = table(16);
-    let reuse = Reuse::new(4, table);
+    let reuse = reuse(4, table);
     let (mut thread, mut seen) = (reuse.enter(), Seen::new(table));
     let kept = reuse.create::<Tensor>(&mut thread, V).unwrap();
     let mut epochs = 0;
@@ -190,7 +199,7 @@ fn threads_that_contend_send_what_they_set() {
     const SHAPES: i32 = if cfg!(miri) { 4 } else { 200 };
     const ROUNDS: i32 = if cfg!(miri) { 8 } else { 5_000 };
     let table = table(1 << 10);
-    let reuse = Reuse::new(256, table);
+    let reuse = reuse(256, table);
     std::thread::scope(|scope| {
         for number in 0..4 {
             let reuse = &reuse;

@@ -83,16 +83,16 @@ fn session(mode: Mode, room: usize) -> (Session<'static>, JoinHandle<Result<(), 
         serve(&channel, &mut worker)
     });
     let channel: &Channel = Box::leak(Box::new(Channel::connect(ours).unwrap()));
-    let reuse = Reuse::new(64, &channel.contents()[..contents::words(room)]);
+    let reuse = Reuse::new(64, &channel.contents()[..contents::words(room)], channel.counters());
     (Session::new(mode, reuse, Client::new(channel)), worker, diary)
 }
 
 /// One layer each way: descriptors made, set, used, destroyed, as PyTorch does.
 fn layer(session: &Session<'_>, thread: &mut Thread, i: u64, n: i32, backward: bool) -> cudnn::Result {
     let x = session.cudnnCreateTensorDescriptor(thread, V)?;
-    session.cudnnSetTensor4dDescriptor(thread, V, x, 0, 0, n, 4, 8, 8)?;
+    session.cudnnSetTensor4dDescriptor(V, x, 0, 0, n, 4, 8, 8)?;
     let a = session.cudnnCreateActivationDescriptor(thread, V)?;
-    session.cudnnSetActivationDescriptor(thread, V, a, (n % 6).abs(), 0, 1.0)?;
+    session.cudnnSetActivationDescriptor(V, a, (n % 6).abs(), 0, 1.0)?;
     let (from, to) = (Read(0x1000 + i), Update(0x1001 + i));
     let result = if backward {
         let (y, dy) = (Read(0x1001 + i), Read(0x9000));
@@ -196,7 +196,7 @@ fn what_the_backend_cannot_do_is_said_at_once_and_harms_nothing() {
     let mut thread = session.enter();
     let x = session.cudnnCreateTensorDescriptor(&mut thread, V).unwrap();
     let a = session.cudnnCreateActivationDescriptor(&mut thread, V).unwrap();
-    session.cudnnSetActivationDescriptor(&mut thread, V, a, 6, 0, 1.0).unwrap();
+    session.cudnnSetActivationDescriptor(V, a, 6, 0, 1.0).unwrap();
     let mut compute = |a, x, handle| {
         session.cudnnActivationForward(&mut thread, V, handle, a, ONE, x, Read(1), ZERO, x, Update(2))
     };
@@ -219,7 +219,7 @@ fn the_first_of_its_like_is_waited_for_in_each_mode() {
         let x = session.cudnnCreateTensorDescriptor(&mut thread, V).unwrap();
         let a = session.cudnnCreateActivationDescriptor(&mut thread, V).unwrap();
         let statuses = [1, 1, 6, 1].map(|kind| {
-            session.cudnnSetActivationDescriptor(&mut thread, V, a, kind, 0, 1.0).unwrap();
+            session.cudnnSetActivationDescriptor(V, a, kind, 0, 1.0).unwrap();
             session.cudnnActivationForward(&mut thread, V, HANDLE, a, ONE, x, Read(1), ZERO, x, Update(2))
         });
         assert_eq!(statuses, [Ok(()), Ok(()), Err(Status::NotSupported), Ok(())], "{mode:?}");
@@ -258,11 +258,11 @@ fn getters_answer_here() {
     let (session, _, _) = session(Mode::Reuse, 64);
     let mut thread = session.enter();
     let x = session.cudnnCreateTensorDescriptor(&mut thread, V).unwrap();
-    session.cudnnSetTensor4dDescriptor(&mut thread, V, x, 1, 2, 3, 4, 5, 6).unwrap();
-    let Got { status, results, .. } = session.cudnnGetTensor4dDescriptor(&mut thread, V, x);
+    session.cudnnSetTensor4dDescriptor(V, x, 1, 2, 3, 4, 5, 6).unwrap();
+    let Got { status, results, .. } = session.cudnnGetTensor4dDescriptor(V, x);
     assert_eq!((status, results), (Ok(()), Some((2, 3, 4, 5, 6, 120, 1, 24, 4))));
-    assert_eq!(session.cudnnGetTensorSizeInBytes(&mut thread, V, 0).status, Err(Status::BadParam));
-    let none = session.cudnnGetFilterSizeInBytes(&mut thread, V, 0);
+    assert_eq!(session.cudnnGetTensorSizeInBytes(V, 0).status, Err(Status::BadParam));
+    let none = session.cudnnGetFilterSizeInBytes(V, 0);
     assert_eq!((none.status, none.results), (Err(Status::BadParam), Some((0,))));
     assert_eq!(session.client().sent().records, 0);
 }

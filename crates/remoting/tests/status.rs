@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Program, SOCKET, connect, session};
 use serde_json::{Value, json};
-use vgpu_remoting::counters::{NAMES, put_unserved};
+use vgpu_remoting::counters::{Counter, NAMES, put_unserved};
 use vgpu_remoting::server::MAX_CLIENTS;
 use vgpu_remoting::session::Mode;
 use vgpu_remoting::status::HELLO;
@@ -108,7 +108,7 @@ fn client_that_counts() {
     let channel = connect(socket.as_ref());
     let session = session(Mode::Reuse, &channel);
     let thread = session.enter();
-    session.called(&thread);
+    session.reuse().counters().count(thread.counts(), Counter::Calls);
     let address = session.allocate(1000).unwrap();
     session.copy_in(address, &[1; 1000]).unwrap();
     session.copy_out(&mut [0; 24], address).unwrap();

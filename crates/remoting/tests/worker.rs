@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use vgpu_remoting::api::{Handle, Read, Scalar, Update};
 use vgpu_remoting::contents::{self, Contents, Sort};
+use vgpu_remoting::counters;
 use vgpu_remoting::cublas::backend::Blas;
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
@@ -101,7 +102,8 @@ fn program() -> impl Iterator<Item = (u64, u64, Option<i32>)> {
 
 fn reused(diary: &mut Diary) {
     let table = table();
-    let reuse = Reuse::new(16, table);
+    let counters: Vec<AtomicU64> = (0..counters::WORDS).map(|_| AtomicU64::new(0)).collect();
+    let reuse = Reuse::new(16, table, &counters);
     let mut thread = reuse.enter();
     let mut worker = Worker::new(table, diary);
     let mut send = |function: Function, words: &Words| {

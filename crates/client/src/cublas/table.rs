@@ -17,7 +17,7 @@ use vgpu_remoting::cudnn::Result;
 
 use super::answer;
 use crate::arguments::all_there;
-use crate::process::{call, is_forked};
+use crate::process::{call, end};
 
 /// What is known of a compute while its arguments are taken.
 struct Compute {
@@ -145,7 +145,7 @@ macro_rules! function {
         // SAFETY, of this name and those below: it is the function's alone.
         #[unsafe(export_name = concat!("vgpu_cublas_12_", stringify!($name)))]
         unsafe extern "C" fn $name($result: *mut u64) -> i32 {
-            answer(|| call(|session, _| {
+            answer(|| call(|session| {
                 all_there(&[!$result.is_null()])?;
                 let made = session.$name()?;
                 // SAFETY: it is not NULL, so the program's own, of a pointer's size.
@@ -157,23 +157,19 @@ macro_rules! function {
     (destroy $name:ident ($handle:ident: $of:ty) ()) => {
         #[unsafe(export_name = concat!("vgpu_cublas_12_", stringify!($name)))]
         extern "C" fn $name($handle: u64) -> i32 {
-            // A child has none of its own, and its parent's end with it.
-            if is_forked() {
-                return 0;
-            }
-            answer(|| call(|session, _| session.$name($handle)))
+            answer(|| end(|| call(|session| session.$name($handle))))
         }
     };
     (set $name:ident ($handle:ident: $of:ty, $argument:ident: $type:ty) ()) => {
         #[unsafe(export_name = concat!("vgpu_cublas_12_", stringify!($name)))]
         extern "C" fn $name($handle: u64, $argument: $type) -> i32 {
-            answer(|| call(|session, _| session.$name($handle, $argument)))
+            answer(|| call(|session| session.$name($handle, $argument)))
         }
     };
     (get $name:ident ($handle:ident: $handle_type:ty) ($result:ident: $of:ty)) => {
         #[unsafe(export_name = concat!("vgpu_cublas_12_", stringify!($name)))]
         unsafe extern "C" fn $name($handle: u64, $result: *mut $of) -> i32 {
-            answer(|| call(|session, _| {
+            answer(|| call(|session| {
                 all_there(&[!$result.is_null()])?;
                 let got = session.$name($handle)?;
                 // SAFETY: it is not NULL, so the program's own, of the result's type.
@@ -185,7 +181,7 @@ macro_rules! function {
     (compute $name:ident ($handle:ident: $of:ty $(, $argument:ident: $type:ty)*) ()) => {
         #[unsafe(export_name = concat!("vgpu_cublas_12_", stringify!($name)))]
         unsafe extern "C" fn $name($handle: u64 $(, $argument: <$type as Argument>::C)*) -> i32 {
-            answer(|| call(|session, _| {
+            answer(|| call(|session| {
                 let mut compute = Compute::new(stringify!($name), session.handles().get($handle)?);
                 $(<$type as Argument>::note($argument, &mut compute);)*
                 // SAFETY: the arguments are what the C function's declaration says.

@@ -6,7 +6,7 @@ use vgpu_remoting::cudnn::handle::State;
 
 use super::answer;
 use crate::arguments::all_there;
-use crate::process::{call, is_forked};
+use crate::process::{call, call_with_thread, end};
 
 macro_rules! functions {
     ($version:ident $prefix:literal) => {
@@ -14,7 +14,7 @@ macro_rules! functions {
         #[unsafe(export_name = concat!($prefix, "cudnnCreate"))]
         unsafe extern "C" fn cudnnCreate(handle: *mut usize) -> i32 {
             answer(Version::$version, || {
-                call(|session, thread| {
+                call_with_thread(|session, thread| {
                     all_there(&[!handle.is_null()])?;
                     let made = session.reuse().create::<State>(thread, Version::$version)?;
                     // SAFETY: it is not NULL, so the program's own, of a pointer's size.
@@ -26,12 +26,12 @@ macro_rules! functions {
 
         #[unsafe(export_name = concat!($prefix, "cudnnDestroy"))]
         extern "C" fn cudnnDestroy(handle: usize) -> i32 {
-            // A child has none of its own, and its parent's end with it.
-            if is_forked() {
-                return 0;
-            }
             answer(Version::$version, || {
-                call(|session, thread| session.reuse().destroy::<State>(thread, Version::$version, handle))
+                end(|| {
+                    call_with_thread(|session, thread| {
+                        session.reuse().destroy::<State>(thread, Version::$version, handle)
+                    })
+                })
             })
         }
 
@@ -42,14 +42,14 @@ macro_rules! functions {
                 Ok(())
             };
             answer(Version::$version, || {
-                call(|session, _| session.reuse().change(Version::$version, handle, set))
+                call(|session| session.reuse().change(Version::$version, handle, set))
             })
         }
 
         #[unsafe(export_name = concat!($prefix, "cudnnGetStream"))]
         unsafe extern "C" fn cudnnGetStream(handle: usize, stream: *mut u64) -> i32 {
             answer(Version::$version, || {
-                call(|session, _| {
+                call(|session| {
                     all_there(&[!stream.is_null()])?;
                     let set: State = session.reuse().get(Version::$version, handle)?;
                     // SAFETY: it is not NULL, so the program's own, of a pointer's size.

@@ -22,7 +22,7 @@ use vgpu_remoting::descriptor::Ints;
 
 use super::answer;
 use crate::arguments::{Argument, Call, Outcome, all_there};
-use crate::process::{call, is_forked};
+use crate::process::{call, call_with_thread, end};
 
 macro_rules! functions {
     ($($class:ident $name:ident ($($argument:ident: $type:ty),*) $(-> ($($result:ident: $of:ty),*))?
@@ -43,7 +43,7 @@ macro_rules! function {
         // SAFETY, of this name and those below: it is the function's alone.
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         unsafe extern "C" fn $name($result: *mut usize) -> i32 {
-            answer(Version::$version, || call(|session, thread| {
+            answer(Version::$version, || call_with_thread(|session, thread| {
                 all_there(&[!$result.is_null()])?;
                 let made = session.$name(thread, Version::$version)?;
                 // SAFETY: it is not NULL, so the program's own, of a pointer's size.
@@ -55,13 +55,9 @@ macro_rules! function {
     ($version:ident $prefix:literal destroy $name:ident ($argument:ident: $kind:ty) ()) => {
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         extern "C" fn $name($argument: usize) -> i32 {
-            // A child has none of its own, and its parent's end with it.
-            if is_forked() {
-                return 0;
-            }
-            answer(Version::$version, || {
-                call(|session, thread| session.$name(thread, Version::$version, $argument))
-            })
+            answer(Version::$version, || end(|| {
+                call_with_thread(|session, thread| session.$name(thread, Version::$version, $argument))
+            }))
         }
     };
     // A get, or a query.
@@ -71,13 +67,13 @@ macro_rules! function {
         unsafe extern "C" fn $name(
             $($argument: <$type as Argument>::C,)* $($result: *mut <$of as Outcome>::C),+
         ) -> i32 {
-            answer(Version::$version, || call(|session, thread| {
+            answer(Version::$version, || with!($class |session, thread| {
                 all_there(&[$(!$result.is_null()),*])?;
                 let mut call = Call::new(Version::$version);
                 note!($class session thread call $($argument: $type),*);
                 // SAFETY: the arguments are what the C function's declaration says.
                 $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
-                let got: Got<($($of,)*)> = session.$name(thread, Version::$version $(, $argument)*);
+                let got: Got<($($of,)*)> = made!($class session thread $name(Version::$version $(, $argument)*));
                 let mut places = [$($result.cast::<()>()),*].into_iter().take(got.written);
                 if let Some(($($result,)*)) = got.results {
                     $(if let Some(place) = places.next() {
@@ -93,22 +89,40 @@ macro_rules! function {
     ($version:ident $prefix:literal $class:ident $name:ident ($($argument:ident: $type:ty),*) () $($rule:path)?) => {
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         unsafe extern "C" fn $name($($argument: <$type as Argument>::C),*) -> i32 {
-            answer(Version::$version, || call(|session, thread| {
+            answer(Version::$version, || with!($class |session, thread| {
                 let mut call = Call::new(Version::$version);
                 note!($class session thread call $($argument: $type),*);
                 // SAFETY: the arguments are what the C function's declaration says.
                 $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
-                session.$name(thread, Version::$version $(, $argument)*)
+                made!($class session thread $name(Version::$version $(, $argument)*))
             }))
         }
     };
 }
 
+/// What a class of functions wants: a set or a get nothing of the thread, and its arguments do not depend on others.
+macro_rules! of_class {
+    (set $with:tt $without:tt) => { of_class!(@ $without) };
+    (get $with:tt $without:tt) => { of_class!(@ $without) };
+    ($compute:ident $with:tt $without:tt) => { of_class!(@ $with) };
+    (@ { $($code:tt)* }) => { $($code)* };
+}
+
+macro_rules! with {
+    ($class:ident |$session:ident, $thread:ident| $body:block) => {
+        of_class!($class { call_with_thread(|$session, $thread| $body) } { call(|$session| $body) })
+    };
+}
+
+macro_rules! made {
+    ($class:ident $session:ident $thread:ident $name:ident($($argument:expr),*)) => {
+        of_class!($class { $session.$name($thread, $($argument),*) } { $session.$name($($argument),*) })
+    };
+}
+
 macro_rules! note {
-    (set $($rest:tt)*) => {};
-    (get $($rest:tt)*) => {};
-    ($compute:ident $session:ident $thread:ident $call:ident $($argument:ident: $type:ty),*) => {
-        $(<$type as Argument>::note($argument, $session, $thread, &mut $call)?;)*
+    ($class:ident $session:ident $thread:ident $call:ident $($argument:ident: $type:ty),*) => {
+        of_class!($class { $(<$type as Argument>::note($argument, $session, $thread, &mut $call)?;)* } {})
     };
 }
 

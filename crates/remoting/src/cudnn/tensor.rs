@@ -104,17 +104,19 @@ pub fn set_4d(
 /// than 0, and fewer elements than 2^31.
 #[inline]
 fn packed_strides_4d(format: i32, n: i32, c: i32, h: i32, w: i32) -> Option<([i32; 4], i32)> {
-    if !(n > 0 && c > 0 && h > 0 && w > 0) {
-        return None;
-    }
-    let hw = h.checked_mul(w)?;
-    let chw = hw.checked_mul(c)?;
+    // A dimension that is not more than 0 makes that of the product, or 2^31 and more.
+    let times = |product: i32, dim: i32| {
+        let product = u64::from(product.cast_unsigned()) * u64::from(dim.cast_unsigned());
+        i32::try_from(product).ok().filter(|product| *product > 0)
+    };
+    let hw = times(h, w)?;
+    let chw = times(hw, c)?;
     let strides = match format {
         NCHW => [chw, hw, w, 1],
         NHWC => [chw, 1, w * c, c],
         _ => return None,
     };
-    Some((strides, chw.checked_mul(n)?))
+    Some((strides, times(chw, n)?))
 }
 
 /// [`set_4d`], whatever the values are. It has a copy of the content, so that the other may have it in registers.

@@ -97,7 +97,7 @@ pub fn connect(socket: &Path) -> Channel {
 
 /// The calls of this process.
 pub fn session(mode: Mode, channel: &Channel) -> Session<'_> {
-    Session::new(mode, Reuse::new(1024, channel.contents()), Client::new(channel))
+    Session::new(mode, Reuse::new(1024, channel.contents(), channel.counters()), Client::new(channel))
 }
 
 /// Numbers that are as good as random, and the same each time.
