@@ -237,8 +237,8 @@ impl Facade {
         self.cudnn.end(t);
     }
 
-    /// A turn, and what is to be taken off, its compute; where the iteration before was ahead by so many; on as many threads
-    /// as meet at the barrier, of which one sees to the ends of iterations.
+    /// A turn, and what is to be taken off, its compute; where the iteration before, of as many turns, was ahead by so many;
+    /// on as many threads as meet at the barrier, of which one sees to the ends of iterations.
     fn with_use(self, ahead: u32, all: &Barrier, compute: Compute) -> [f64; 2] {
         let end_iteration = || {
             if all.wait().is_leader() {
@@ -247,7 +247,7 @@ impl Facade {
             all.wait();
         };
         end_iteration();
-        (0..16).for_each(|i| self.turn(i + ahead, compute));
+        (0..TURNS).for_each(|i| self.turn(i + ahead, compute));
         self.forward(self.kept);
         end_iteration();
         [self.measured(all, |i| self.turn(i, compute)), self.measured(all, |_| compute(self, self.kept))]

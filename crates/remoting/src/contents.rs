@@ -10,13 +10,20 @@ use crate::cudnn::Version;
 use crate::descriptor::{Kind, WORDS, Words};
 use crate::sync::{AtomicU64, Ordering, Region, fence};
 
-/// The words of an entry: its mark, and the content. Two are enough for `loom` to see half of one, and all that it
-/// can try all orders of.
-const ENTRY: usize = 1 + if cfg!(loom) { 2 } else { WORDS };
+/// The words of an entry: its mark, and the content; and as many more as make it two lines of the processor's cache. A
+/// content of two is enough for `loom` to see half of one, and all that it can try all orders of.
+const ENTRY: usize = if cfg!(loom) { 3 } else { 16 };
+
+const _: () = assert!(cfg!(loom) || ENTRY > WORDS);
+
+type Entry = [AtomicU64; ENTRY];
+
+/// The bits of an id that say the place.
+const PLACE_BITS: u32 = 16;
 
 /// How many contents there can be in an epoch. Programs have some dozens; one that never repeats a shape has
 /// thousands.
-pub const CAPACITY: usize = 1 << 16;
+pub const CAPACITY: usize = 1 << PLACE_BITS;
 
 /// What a descriptor is to the library, whatever its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +50,7 @@ impl Sort {
     }
 }
 
-/// A content: the epoch, times the table's capacity, and the place in the table. 0 is none, and place 0 stays empty.
+/// A content: the epoch, and below it the place in the table. 0 is none, and place 0 stays empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub u64);
 
@@ -52,6 +59,22 @@ impl Id {
     pub const NONE: Self = Self(0);
     /// How many bits an id has: enough for thirty years of a thousand new contents a second.
     pub const BITS: u32 = 40;
+
+    fn new(Epoch(epoch): Epoch, place: usize) -> Self {
+        Self(epoch << PLACE_BITS | place as u64)
+    }
+
+    /// The one that it is of.
+    #[inline]
+    #[must_use]
+    pub fn epoch(self) -> Epoch {
+        Epoch(self.0 >> PLACE_BITS)
+    }
+
+    #[inline]
+    fn place(self) -> usize {
+        (self.0 & ((1 << PLACE_BITS) - 1)) as usize
+    }
 }
 
 /// An epoch's number.
@@ -64,61 +87,23 @@ pub const fn words(capacity: usize) -> usize {
     capacity * ENTRY
 }
 
-/// The table, and what ids mean in it.
-#[derive(Clone, Copy, Debug)]
-struct Table<'a> {
-    words: Region<'a>,
-    /// The capacity is two to the power of this.
-    bits: u32,
+/// What is written in the mark of an entry that has this content.
+#[inline]
+fn mark(id: Id, sort: Sort) -> u64 {
+    id.epoch().0 << 16 | sort.number()
 }
 
-impl<'a> Table<'a> {
-    fn new(words: Region<'a>) -> Self {
-        let capacity = words.len() / ENTRY;
-        assert!(capacity.is_power_of_two() && words.len() == self::words(capacity));
-        Self { words, bits: capacity.trailing_zeros() }
-    }
-
-    #[inline]
-    fn capacity(self) -> u64 {
-        1 << self.bits
-    }
-
-    #[inline]
-    fn epoch(self, id: Id) -> Epoch {
-        Epoch(id.0 >> self.bits)
-    }
-
-    #[inline]
-    fn place(self, id: Id) -> usize {
-        (id.0 & (self.capacity() - 1)) as usize
-    }
-
-    #[inline]
-    fn entry(self, id: Id) -> Region<'a> {
-        &self.words[self.place(id) * ENTRY..][..ENTRY]
-    }
-
-    #[inline]
-    fn mark(self, id: Id, sort: Sort) -> u64 {
-        self.epoch(id).0 << 16 | sort.number()
-    }
-
-    /// The content of an id, if that is what is there.
-    fn copy(self, id: Id) -> Option<(Sort, Words)> {
-        let entry = self.entry(id);
-        let mark = entry[0].load(Ordering::Acquire);
-        let sort = Sort::from_number(mark & 0xFFFF)?;
-        let mut words = [0; WORDS];
-        words.iter_mut().zip(&entry[1..]).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
-        (mark == self.mark(id, sort)).then_some((sort, words))
-    }
+/// The entries of a region.
+fn entries(region: Region<'_>) -> &[Entry] {
+    let (entries, rest) = region.as_chunks();
+    assert!(entries.len().is_power_of_two() && entries.len() <= CAPACITY && rest.is_empty());
+    entries
 }
 
 /// The client's side. All methods but [`Contents::intern`] are free of locks.
 #[derive(Debug)]
 pub struct Contents<'a> {
-    table: Table<'a>,
+    table: &'a [Entry],
     /// Ids by the hash of their contents. One of an earlier epoch is an empty place.
     index: Box<[AtomicU64]>,
 }
@@ -141,8 +126,8 @@ impl<'a> Contents<'a> {
     /// If the region is not one of [`words`] of a power of two.
     #[must_use]
     pub fn new(region: Region<'a>) -> (Self, Writer) {
-        let table = Table::new(region);
-        let index = (0..2 * table.capacity()).map(|_| AtomicU64::new(0)).collect();
+        let table = entries(region);
+        let index = (0..2 * table.len()).map(|_| AtomicU64::new(0)).collect();
         (Self { table, index }, Writer { next: Id(1) })
     }
 
@@ -150,34 +135,29 @@ impl<'a> Contents<'a> {
     #[inline]
     #[must_use]
     pub fn holds(&self, id: Id, sort: Sort, content: impl Iterator<Item = u64>) -> bool {
-        let mark = self.table.mark(id, sort);
-        let entry = self.table.entry(id);
-        entry[0].load(Ordering::Acquire) == mark
-            && entry[1..].iter().zip(content).all(|(is, wanted)| is.load(Ordering::Relaxed) == wanted)
+        let mark = mark(id, sort);
+        let Some([is, words @ ..]) = self.table.get(id.place()) else { return false };
+        is.load(Ordering::Acquire) == mark
+            && words.iter().zip(content).all(|(is, wanted)| is.load(Ordering::Relaxed) == wanted)
             && {
                 // Any word of the next epoch that was read is after that epoch's clearing of the mark.
                 fence(Ordering::Acquire);
-                entry[0].load(Ordering::Relaxed) == mark
+                is.load(Ordering::Relaxed) == mark
             }
     }
 
     /// The content's id, if it has one in this epoch.
     #[must_use]
-    pub fn find(&self, epoch: Epoch, sort: Sort, content: &[u64]) -> Option<Id> {
+    pub fn find(&self, epoch: Epoch, sort: Sort, content: &Words) -> Option<Id> {
         self.probe(sort, content)
             .map(|place| Id(self.index[place].load(Ordering::Relaxed)))
-            .take_while(|id| self.is_of(*id, epoch))
+            .take_while(|id| is_of(*id, epoch))
             .find(|id| self.holds(*id, sort, content.iter().copied()))
-    }
-
-    #[inline]
-    fn is_of(&self, id: Id, epoch: Epoch) -> bool {
-        self.table.epoch(id) == epoch && id != Id::NONE
     }
 
     /// The places of the index that the content can be at, in the order in which they fill.
     #[inline]
-    fn probe(&self, sort: Sort, content: &[u64]) -> impl Iterator<Item = usize> {
+    fn probe(&self, sort: Sort, content: &Words) -> impl Iterator<Item = usize> {
         let places = self.index.len();
         let first = hash(sort, content) as usize;
         (0..places).map(move |step| first.wrapping_add(step) & (places - 1))
@@ -187,74 +167,72 @@ impl<'a> Contents<'a> {
     ///
     /// # Errors
     /// `Full` where it has none and the epoch has no more.
-    pub fn intern(&self, writer: &mut Writer, sort: Sort, content: &[u64]) -> Result<(Id, bool), Full> {
-        let epoch = self.epoch(writer);
+    pub fn intern(&self, writer: &mut Writer, sort: Sort, content: &Words) -> Result<(Id, bool), Full> {
+        let epoch = writer.next.epoch();
         if let Some(id) = self.find(epoch, sort, content) {
             return Ok((id, false));
         }
         let id = writer.next;
-        // The last id of an epoch is not used: the one after it would be of the next.
-        if self.table.place(id) as u64 == self.table.capacity() - 1 {
+        // One less than there is room for: the place after it would be of the next epoch, where there is room for all.
+        if id.place() == self.table.len() - 1 {
             return Err(Full);
         }
         writer.next = Id(id.0 + 1);
         self.write(id, sort, content);
         let mut places = self.probe(sort, content);
-        let empty = places.find(|place| !self.is_of(Id(self.index[*place].load(Ordering::Relaxed)), epoch));
+        let empty = places.find(|place| !is_of(Id(self.index[*place].load(Ordering::Relaxed)), epoch));
         if let Some(place) = empty {
             self.index[place].store(id.0, Ordering::Release);
         }
         Ok((id, true))
     }
 
-    fn write(&self, id: Id, sort: Sort, content: &[u64]) {
-        let entry = self.table.entry(id);
-        entry[0].store(0, Ordering::Relaxed);
+    fn write(&self, id: Id, sort: Sort, content: &Words) {
+        let [is, words @ ..] = &self.table[id.place()];
+        is.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        entry[1..].iter().zip(content).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
-        // Of an entry that was a longer content's in another epoch.
-        entry[1..].iter().skip(content.len()).for_each(|to| to.store(0, Ordering::Relaxed));
-        entry[0].store(self.table.mark(id, sort), Ordering::Release);
+        words.iter().zip(content).for_each(|(to, word)| to.store(*word, Ordering::Relaxed));
+        is.store(mark(id, sort), Ordering::Release);
     }
 
     /// The epoch that the writer is in.
     #[must_use]
     pub fn epoch(&self, writer: &Writer) -> Epoch {
-        self.table.epoch(writer.next)
+        writer.next.epoch()
     }
 
     /// Begins the next epoch. No record with an id of this one may be left for the worker.
     pub fn next_epoch(&self, writer: &mut Writer) -> Epoch {
-        let Epoch(epoch) = self.epoch(writer);
-        writer.next = Id((epoch + 1) * self.table.capacity() + 1);
-        self.epoch(writer)
-    }
-
-    /// The epoch of an id.
-    #[inline]
-    #[must_use]
-    pub fn epoch_of(&self, id: Id) -> Epoch {
-        self.table.epoch(id)
+        let Epoch(epoch) = writer.next.epoch();
+        writer.next = Id::new(Epoch(epoch + 1), 1);
+        writer.next.epoch()
     }
 }
 
-/// Two words at a time, by the two halves of their product.
 #[inline]
-fn hash(sort: Sort, content: &[u64]) -> u64 {
+fn is_of(id: Id, epoch: Epoch) -> bool {
+    id.epoch() == epoch && id != Id::NONE
+}
+
+/// Products of two words each, by their two halves: not one after the other, so that the processor need not wait for one
+/// to begin the next.
+#[inline]
+fn hash(sort: Sort, content: &Words) -> u64 {
     const ODD: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xD6E8_FEB8_6659_FD93];
-    let fold = |hash: u64, pair: &[u64]| {
-        let second = pair.get(1).copied().unwrap_or_default();
-        let product = u128::from(pair[0] ^ ODD[0] ^ hash) * u128::from(second ^ ODD[1]);
-        product as u64 ^ (product >> 64) as u64
-    };
-    content.chunks(2).fold(sort.number(), fold)
+    let mut sum = sort.number();
+    for (i, [one, other]) in (1..).zip(content.as_chunks().0) {
+        let [one, other] = [one ^ ODD[0].wrapping_mul(i), other ^ ODD[1].wrapping_mul(i)];
+        let product = u128::from(one) * u128::from(other);
+        sum = sum.wrapping_add(product as u64 ^ (product >> 64) as u64);
+    }
+    sum
 }
 
 /// The worker's side. A content is copied when its id is first seen, so that one that a client changes afterwards
 /// stays what it was.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    table: Table<'a>,
+    table: &'a [Entry],
     epoch: Epoch,
     contents: Vec<Option<(Sort, Words)>>,
 }
@@ -266,12 +244,12 @@ impl<'a> Seen<'a> {
     /// As [`Contents::new`].
     #[must_use]
     pub fn new(region: Region<'a>) -> Self {
-        Self { table: Table::new(region), epoch: Epoch(0), contents: Vec::new() }
+        Self { table: entries(region), epoch: Epoch(0), contents: Vec::new() }
     }
 
     /// The content of an id; none where no client that keeps to the rules would send it.
     pub fn content(&mut self, id: Id) -> Option<(Sort, Words)> {
-        let (epoch, place) = (self.table.epoch(id), self.table.place(id));
+        let (epoch, place) = (id.epoch(), id.place());
         if epoch > self.epoch {
             self.contents.clear();
             self.epoch = epoch;
@@ -279,14 +257,24 @@ impl<'a> Seen<'a> {
         if epoch < self.epoch || place == 0 {
             return None;
         }
+        let entry = self.table.get(place)?;
         if self.contents.len() <= place {
             self.contents.resize(place + 1, None);
         }
         if self.contents[place].is_none() {
-            self.contents[place] = self.table.copy(id);
+            self.contents[place] = copy(entry, id);
         }
         self.contents[place]
     }
+}
+
+/// The content of an id, if that is what is in its entry.
+fn copy([is, content @ ..]: &Entry, id: Id) -> Option<(Sort, Words)> {
+    let is = is.load(Ordering::Acquire);
+    let sort = Sort::from_number(is & 0xFFFF)?;
+    let mut words = [0; WORDS];
+    words.iter_mut().zip(content).for_each(|(to, word)| *to = word.load(Ordering::Relaxed));
+    (is == mark(id, sort)).then_some((sort, words))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -341,7 +329,7 @@ mod tests {
         let epoch = contents.next_epoch(&mut writer);
         assert_eq!(contents.find(epoch, SORT, &content(0)), None);
         let (again, new) = contents.intern(&mut writer, SORT, &content(6)).unwrap();
-        assert!(new && again != ids[0] && contents.epoch_of(again) == epoch);
+        assert!(new && again != ids[0] && again.epoch() == epoch);
         assert!(!contents.holds(ids[0], SORT, content(0).into_iter()), "overwritten");
     }
 
@@ -362,7 +350,7 @@ mod tests {
         let (contents, mut writer) = Contents::new(table);
         let (id, _) = contents.intern(&mut writer, SORT, &content(1)).unwrap();
         let mut seen = Seen::new(table);
-        for wrong in [0, id.0 + 1, 7, 8, u64::MAX, u64::MAX / 8 * 8] {
+        for wrong in [0, id.0 + 1, 7, 8, u64::MAX, u64::MAX << PLACE_BITS, u64::MAX << PLACE_BITS | 1] {
             assert_eq!(seen.content(Id(wrong)), None, "{wrong}");
         }
         // It has seen an id of the last epoch there is.
@@ -416,8 +404,9 @@ mod loom_tests {
                 contents.next_epoch(&mut writer);
                 let contents = Arc::new(contents);
                 let theirs = Arc::clone(&contents);
-                let thread =
-                    thread::spawn(move || assert!(!theirs.holds(Id(4 * epoch + 1), SORT, wrong.into_iter())));
+                let thread = thread::spawn(move || {
+                    assert!(!theirs.holds(Id::new(Epoch(epoch), 1), SORT, wrong.into_iter()))
+                });
                 contents.intern(&mut writer, SORT, &content(2)).unwrap();
                 thread.join().unwrap();
             });

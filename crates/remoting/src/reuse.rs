@@ -10,11 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::contents::{Contents, Epoch, Full, Id, Sort, Writer};
 use crate::counters::{Counter, Counters, Place};
 use crate::cudnn::{Status, Version};
-use crate::descriptor::Content;
+use crate::descriptor::{Content, Words};
 use crate::iteration::Watch;
 use crate::memo::Worked;
 use crate::predictor::Lanes;
-use crate::slot::Slot;
+use crate::slot::{Identity, Slot};
 use crate::slots::{Magazine, Slots};
 use crate::sync::Region;
 
@@ -193,23 +193,29 @@ impl<'a> Reuse<'a> {
         handle: usize,
     ) -> Result<Id, Unresolved> {
         let slot = self.slot::<C>(version, handle).map_err(|_| Unresolved::NoSuch)?;
-        match slot.identity().id() {
+        let identity = slot.identity();
+        match identity.id() {
             // Of this sort yet, see below.
             Some(id) if self.is_current(id) && slot.is(Sort { kind: C::KIND, version }) => Ok(id),
-            _ => self.find::<C>(thread, version, slot),
+            _ => self.find::<C>(thread, version, slot, identity),
         }
     }
 
     #[inline]
-    fn find<C: Content>(&self, thread: &mut Thread, version: Version, slot: &Slot) -> Result<Id, Unresolved> {
+    fn find<C: Content>(
+        &self,
+        thread: &mut Thread<'_>,
+        version: Version,
+        slot: &Slot,
+        identity: Identity,
+    ) -> Result<Id, Unresolved> {
         let sort = Sort { kind: C::KIND, version };
-        let identity = slot.identity();
         let guess = identity.guess();
         let holds = |words| self.is_current(guess) && self.contents.holds(guess, sort, words);
         let (id, counter) = if slot.words::<C>().is_some_and(holds) {
             (guess, Counter::Predicted)
         } else {
-            self.look_up(sort, &slot.content::<C>().to_words()[..C::LEN])?
+            self.look_up(sort, &slot.content::<C>().to_words())?
         };
         // It may have become another's meanwhile, of another kind: then what was read is no content of either.
         if !slot.is(sort) {
@@ -221,7 +227,7 @@ impl<'a> Reuse<'a> {
         Ok(id)
     }
 
-    fn look_up(&self, sort: Sort, content: &[u64]) -> Result<(Id, Counter), Unresolved> {
+    fn look_up(&self, sort: Sort, content: &Words) -> Result<(Id, Counter), Unresolved> {
         if let Some(id) = self.contents.find(self.epoch(), sort, content) {
             return Ok((id, Counter::Known));
         }
@@ -234,7 +240,7 @@ impl<'a> Reuse<'a> {
     #[inline]
     #[must_use]
     pub fn is_current(&self, id: Id) -> bool {
-        self.contents.epoch_of(id) == self.epoch()
+        id.epoch() == self.epoch()
     }
 
     #[inline]
