@@ -22,14 +22,6 @@ const SEQUENCE_BITS: u32 = 32;
 const LANE_BITS: u32 = 8;
 const THREAD_BITS: u32 = u64::BITS - SEQUENCE_BITS - LANE_BITS;
 
-/// A place in a lane's queue, to which the id of what was created there will be told: the thread's number, the
-/// lane's, and how many creates the lane had before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    lane: usize,
-    sequence: u32,
-}
-
 /// The lanes of a thread.
 #[derive(Debug)]
 pub struct Lanes {
@@ -51,7 +43,8 @@ struct Lane {
     /// [`Sort::number`]
     sort: u64,
     stream: u64,
-    /// Its tickets but for the sequence number.
+    /// Its tickets but for the sequence number: the thread's number, and the lane's. A ticket has with them how many
+    /// creates the lane had before.
     ticket: u64,
     /// The ids of this iteration's creates so far, and from there on those of the last one.
     ids: Vec<Id>,
@@ -125,16 +118,12 @@ impl Lanes {
     /// Tells the content of what was created with this ticket.
     #[inline]
     pub fn tell(&mut self, ticket: u64, id: Id) {
-        let Some(Place { lane, sequence }) = self.place(ticket) else { return };
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.tell(sequence, id);
+        let number = (ticket >> SEQUENCE_BITS) as usize & (MAX_LANES - 1);
+        if let Some(lane) = self.lanes.get_mut(number)
+            && (lane.ticket ^ ticket) >> SEQUENCE_BITS == 0
+        {
+            lane.tell(ticket as u32, id);
         }
-    }
-
-    fn place(&self, ticket: u64) -> Option<Place> {
-        let thread = (ticket >> (SEQUENCE_BITS + LANE_BITS)) as u32;
-        let lane = (ticket >> SEQUENCE_BITS) as usize & (MAX_LANES - 1);
-        (ticket != 0 && thread == self.thread).then_some(Place { lane, sequence: ticket as u32 })
     }
 
     /// The thread computes, in this iteration.
