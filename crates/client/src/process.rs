@@ -82,6 +82,14 @@ pub struct Kept {
     own: Cell<ManuallyDrop<Option<Box<Own>>>>,
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+impl Kept {
+    /// What all threads have at first.
+    pub const fn nothing() -> Self {
+        Self { session: Cell::new(None), counts: Cell::new(None), own: Cell::new(ManuallyDrop::new(None)) }
+    }
+}
+
 /// What the thread keeps for itself.
 struct Own {
     thread: Thread<'static>,

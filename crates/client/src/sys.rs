@@ -7,15 +7,16 @@ use std::ptr::NonNull;
 
 use crate::process::Kept;
 
-/// What the thread keeps, where `thread_local!` would ask a function of C's for the place at each call: to find it is a
-/// fifth of what a descriptor's life costs. So it is asked for by the dialect of *TLS descriptors* ("Thread-Local Storage
-/// Descriptors for IA32 and AMD64/EM64T", Oliva), which a library that is loaded late has too.
+/// What the thread keeps. `thread_local!` would call a function of C's for the place, each time, in a library: a fifth of
+/// what a descriptor's life costs. *TLS descriptors* ("Thread-Local Storage Descriptors for IA32 and AMD64/EM64T", Oliva and
+/// Araujo) need none where the loader has had room for it beside the program's own, and are as right where it has not.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
     let kept: *const Kept;
-    // SAFETY: the call keeps all registers but `rax`; those of vectors are named for loaders of before glibc 2.40, which
-    // did not where a thread comes for the first time. What it gives is the same as long as the thread lives.
+    // SAFETY: what is called gives the distance of the thread's own from the thread's pointer, which is at `fs:0`, and keeps
+    // all registers but `rax`; those of vectors are named for loaders of before glibc 2.40, whose way by the allocator did
+    // not keep them (its bug 31372). It is the same place as long as the thread lives.
     unsafe {
         std::arch::asm!(
             "leaq vgpu_kept@tlsdesc(%rip), %rax",
@@ -29,7 +30,8 @@ pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
             options(pure, nomem, att_syntax),
         );
     }
-    // SAFETY: below there is room for one that each thread has for itself, and zero is one that is empty.
+    // SAFETY: below, each thread has room for one, which is zero at first, and zero is one: that has nothing. No other
+    // thread comes to it, and there are no references to it but such as this one.
     look(unsafe { &*kept })
 }
 
@@ -39,12 +41,22 @@ std::arch::global_asm!(
     ".globl vgpu_kept",
     ".hidden vgpu_kept",
     ".type vgpu_kept, @object",
+    ".size vgpu_kept, {size}",
+    // Of one line of the processor's cache.
     ".p2align 6",
     "vgpu_kept: .zero {size}",
-    ".size vgpu_kept, {size}",
     ".popsection",
     size = const size_of::<Kept>(),
 );
+
+/// What the thread keeps.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
+    thread_local! {
+        static KEPT: Kept = const { Kept::nothing() };
+    }
+    KEPT.with(look)
+}
 
 /// Has `child` run in each child that this process forks, before `fork` returns there.
 pub fn in_forked_children(child: extern "C" fn()) {

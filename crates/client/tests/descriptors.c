@@ -358,6 +358,12 @@ static void forked(void) {
         IS(CALL(library, cudnnGetTensorSizeInBytes, t, &size), library.not_initialized);
         IS(size, GUARD);
         end(library, "Tensor", t, 0); /* as destructors do */
+        pthread_t thread;
+        void *failed;
+        create = (int (*)(descriptor *))find(library, "cudnnCreateTensorDescriptor");
+        IS(pthread_create(&thread, NULL, makes, waiting), 0); /* a thread of the child's own */
+        IS(pthread_join(thread, &failed), 0);
+        IS(failed != NULL, 1);
         exit(0);
     }
     int status = -1;
@@ -381,6 +387,33 @@ static void forked_before(void) {
     IS(status, 0);
 }
 
+static int (*set_activation)(descriptor, int, int, double);
+
+static void *sets_first(void *a) {
+    /* 2.5 is in a register while the thread's place is found for the first time */
+    return set_activation(a, 1, 0, 2.5) ? a : NULL;
+}
+
+/* Threads whose first call has a number in a register of vectors. */
+static void first(void) {
+    struct library library = open_library(9);
+    descriptor a = make(library, "Activation");
+    set_activation = (int (*)(descriptor, int, int, double))find(library, "cudnnSetActivationDescriptor");
+    for (int round = 0; round < 10; round++) {
+        pthread_t thread;
+        void *failed;
+        int mode, nan;
+        double ceiling = 0;
+        IS(set_activation(a, 0, 0, 0.0), 0);
+        IS(pthread_create(&thread, NULL, sets_first, a), 0);
+        IS(pthread_join(thread, &failed), 0);
+        IS(failed == NULL, 1);
+        IS(CALL(library, cudnnGetActivationDescriptor, a, &mode, &nan, &ceiling), 0);
+        IS(ceiling == 2.5, 1);
+    }
+    end(library, "Activation", a, 0);
+}
+
 static void unserved(void) {
     struct library v8 = open_library(8), v9 = open_library(9);
     for (int i = 0; i < 3; i++) {
@@ -396,7 +429,7 @@ int main(int count, char **arguments) {
         void (*run)(void);
     } all[] = {{"each", each},     {"both", both},     {"threads", threads}, {"ending", ending},
                {"reopened", reopened}, {"millions", millions}, {"forked", forked}, {"forked-before", forked_before},
-               {"unserved", unserved}};
+               {"first", first}, {"unserved", unserved}};
     for (size_t i = 0; count == 2 && i < sizeof all / sizeof *all; i++) {
         if (!strcmp(arguments[1], all[i].name)) {
             all[i].run();
