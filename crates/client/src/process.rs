@@ -5,15 +5,17 @@ use std::env;
 use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::path::Path;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Once, OnceLock};
 
 use vgpu_remoting::channel::{Channel, Client, reach};
-use vgpu_remoting::counters::{Counter, Counts, Place};
+use vgpu_remoting::counters::{Block, Counter, Counts};
 use vgpu_remoting::cudnn::Status;
 use vgpu_remoting::reuse::{Reuse, Thread};
 use vgpu_remoting::session::{Mode, Session};
 use vgpu_remoting::slots::MAX_SLOTS;
+use zerocopy::FromZeros;
 
 use crate::sys::kept;
 use crate::{log, sys, unserved};
@@ -70,27 +72,19 @@ pub fn end<E: From<Status>>(call: impl FnOnce() -> Result<(), E>) -> Result<(), 
     call().or_else(|error| if is_forked() { Ok(()) } else { Err(error) })
 }
 
-/// What a thread has from its first call on, until it ends. All zero, it has nothing; and it has no destructor, so that
-/// nothing is asked when it is used.
-#[repr(C)]
+/// What a thread has from its first call on, until it ends. At first it is zero: it has nothing. It has no destructor, so
+/// that nothing is asked when it is used.
+#[derive(FromZeros)]
 pub struct Kept {
     /// None in a forked child.
     session: Cell<Option<&'static Session<'static>>>,
     /// Where it counts for itself, which is where `own` does.
-    counts: Cell<Option<Place<'static>>>,
+    counts: Cell<Option<&'static Block>>,
     /// But while the thread is in a call that wants it.
     own: Cell<ManuallyDrop<Option<Box<Own>>>>,
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-impl Kept {
-    /// What all threads have at first.
-    pub const fn nothing() -> Self {
-        Self { session: Cell::new(None), counts: Cell::new(None), own: Cell::new(ManuallyDrop::new(None)) }
-    }
-}
-
-/// What the thread keeps for itself.
+/// What the thread keeps for itself, which goes back to where it is from.
 struct Own {
     thread: Thread<'static>,
 }
@@ -104,6 +98,12 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
+        // As after a panic.
+        kept(|kept| {
+            if kept.counts.get().map(ptr::from_ref) == self.thread.counts().map(ptr::from_ref) {
+                kept.counts.set(None);
+            }
+        });
         if let Some(session) = SESSION.get().filter(|_| !is_forked()) {
             session.leave(&mut self.thread);
         }
@@ -160,10 +160,7 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        kept(|kept| {
-            kept.session.set(None);
-            kept.counts.set(None);
-        });
+        kept(|kept| kept.session.set(None));
         give_up(replace(None));
     }
 }
@@ -171,13 +168,15 @@ impl Drop for End {
 const GONE: &str =
     "the container's worker is gone, and is not replaced; nothing can be computed before a new start";
 
+const UNSERVED: &str = "the container's worker does not serve this process any more, and its log on the host says why; nothing can be computed in it";
+
 /// Says once that the worker is gone, if it was there: the error of a call alone looks as if the program were to blame.
 #[cold]
 fn tell_of_the_end() {
     static SAID: Once = Once::new();
     let had_one = |session: &&Session<'_>| !session.client().channel().device().is_empty();
     if SESSION.get().filter(had_one).is_some_and(|session| session.client().is_gone()) {
-        SAID.call_once(|| log(GONE));
+        SAID.call_once(|| log(if reach(Path::new(&socket())).is_ok() { UNSERVED } else { GONE }));
     }
 }
 
@@ -212,12 +211,23 @@ fn begin() -> Session<'static> {
     };
     let channel: &Channel = Box::leak(Box::new(channel()));
     unserved::tell(channel.counters());
-    Session::new(mode, Reuse::new(MAX_SLOTS, channel.contents(), channel.counters()), Client::new(channel))
+    let reuse = Reuse::new(MAX_SLOTS, channel.contents(), channel.counters());
+    let session = Session::new(mode, reuse, Client::new(channel));
+    // As the driver has it ("CUDA C++ Programming Guide", CUDA Environment Variables).
+    if env::var_os("CUDA_LAUNCH_BLOCKING").is_some_and(|value| value == "1") {
+        session.blocking()
+    } else {
+        session
+    }
+}
+
+fn socket() -> String {
+    env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into())
 }
 
 /// To the container's worker. Without one, descriptors are as they are, and what would be sent fails.
 fn channel() -> Channel {
-    let socket = env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into());
+    let socket = socket();
     reach(Path::new(&socket)).and_then(Channel::connect).unwrap_or_else(|error| {
         match error.kind() {
             // Nobody listens at what is there.

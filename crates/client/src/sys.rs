@@ -5,6 +5,8 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
+use zerocopy::FromZeros;
+
 use crate::process::Kept;
 
 /// What the thread keeps. `thread_local!` would call a function of C's for the place, each time, in a library: a fifth of
@@ -14,9 +16,11 @@ use crate::process::Kept;
 #[inline]
 pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
     let kept: *const Kept;
-    // SAFETY: what is called gives the distance of the thread's own from the thread's pointer, which is at `fs:0`, and keeps
-    // all registers but `rax`; those of vectors are named for loaders of before glibc 2.40, whose way by the allocator did
-    // not keep them (its bug 31372). It is the same place as long as the thread lives.
+    // SAFETY: what is called gives the distance of the thread's own from the thread's pointer, which is at `fs:0`. It keeps
+    // all registers but `rax`; those of vectors are named for loaders of before glibc 2.40, which did not keep them where
+    // they had to allocate (its bug 31372), and of these the target has no others. The stack is aligned for it, and nothing
+    // lies below, since `nostack` is not said. It reads what the loader wrote, and may allocate: no memory that Rust knows
+    // of; and what it gives is the same as long as the thread lives: `pure`, `nomem`.
     unsafe {
         std::arch::asm!(
             "leaq vgpu_kept@tlsdesc(%rip), %rax",
@@ -30,8 +34,8 @@ pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
             options(pure, nomem, att_syntax),
         );
     }
-    // SAFETY: below, each thread has room for one, which is zero at first, and zero is one: that has nothing. No other
-    // thread comes to it, and there are no references to it but such as this one.
+    // SAFETY: below, each thread has room for one, aligned to it, that is zero at first, which is a `Kept`: `FromZeros`. No
+    // other thread comes to it, and there are no references to it but such as this one.
     look(unsafe { &*kept })
 }
 
@@ -49,11 +53,18 @@ std::arch::global_asm!(
     size = const size_of::<Kept>(),
 );
 
+#[cfg(target_arch = "x86_64")]
+const _: () = {
+    const fn is_right_as_zero<T: FromZeros>() {}
+    is_right_as_zero::<Kept>();
+    assert!(align_of::<Kept>() <= 64);
+};
+
 /// What the thread keeps.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
     thread_local! {
-        static KEPT: Kept = const { Kept::nothing() };
+        static KEPT: Kept = Kept::new_zeroed();
     }
     KEPT.with(look)
 }

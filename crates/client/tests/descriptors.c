@@ -390,7 +390,7 @@ static void forked_before(void) {
 static int (*set_activation)(descriptor, int, int, double);
 
 static void *sets_first(void *a) {
-    /* 2.5 is in a register while the thread's place is found for the first time */
+    /* 2.5 is in a register of vectors while the thread's place is found for the first time */
     return set_activation(a, 1, 0, 2.5) ? a : NULL;
 }
 

@@ -112,7 +112,7 @@ fn threads_call_until_they_have_ended_and_what_they_kept_comes_back() {
 /// Where the C library has room for them beside the program's own, and where it has none (GNU libc's
 /// `glibc.rtld.optional_static_tls`).
 #[test]
-fn what_threads_keep_is_found_by_either_way_and_no_register_is_lost() {
+fn what_threads_keep_is_found_by_either_way_of_the_loaders() {
     for room in [512, 0] {
         done(&descriptors("first", |program, directory| {
             in_path(program, directory);

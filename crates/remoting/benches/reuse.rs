@@ -71,19 +71,19 @@ fn end_iteration() {
 }
 
 fn predicted() -> f64 {
-    end_iteration();
-    (0..16).for_each(|i| {
-        turn(i);
-    });
-    end_iteration();
-    turns()
+    after_one_that_was_ahead(0)
 }
 
-/// The guesses are those of an iteration that was one ahead, so that none is right.
+/// None of the guesses is right.
 fn known() -> f64 {
+    after_one_that_was_ahead(1)
+}
+
+/// The guesses are those of an iteration of as many turns, that was so many ahead.
+fn after_one_that_was_ahead(ahead: u32) -> f64 {
     end_iteration();
-    (0..16).for_each(|i| {
-        turn(i + 1);
+    (0..TURNS).for_each(|i| {
+        turn(i + ahead);
     });
     end_iteration();
     turns()

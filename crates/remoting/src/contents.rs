@@ -15,6 +15,8 @@ use crate::sync::{AtomicU64, Ordering, Region, fence};
 const ENTRY: usize = if cfg!(loom) { 3 } else { 16 };
 
 const _: () = assert!(cfg!(loom) || ENTRY > WORDS);
+// The hash takes two at a time.
+const _: () = assert!(WORDS.is_multiple_of(2));
 
 type Entry = [AtomicU64; ENTRY];
 
@@ -123,7 +125,7 @@ impl<'a> Contents<'a> {
     /// A table in `region`, which is zero.
     ///
     /// # Panics
-    /// If the region is not one of [`words`] of a power of two.
+    /// If the region is not one of [`words`] of a power of two, which is [`CAPACITY`] at most.
     #[must_use]
     pub fn new(region: Region<'a>) -> (Self, Writer) {
         let table = entries(region);
@@ -173,7 +175,7 @@ impl<'a> Contents<'a> {
             return Ok((id, false));
         }
         let id = writer.next;
-        // One less than there is room for: the place after it would be of the next epoch, where there is room for all.
+        // The last id is not used: after that of a table of the largest capacity comes place 0 of the next epoch.
         if id.place() == self.table.len() - 1 {
             return Err(Full);
         }
@@ -182,7 +184,8 @@ impl<'a> Contents<'a> {
         let mut places = self.probe(sort, content);
         let empty = places.find(|place| !is_of(Id(self.index[*place].load(Ordering::Relaxed)), epoch));
         if let Some(place) = empty {
-            self.index[place].store(id.0, Ordering::Release);
+            // Whoever finds it looks at the mark, which says what is written.
+            self.index[place].store(id.0, Ordering::Relaxed);
         }
         Ok((id, true))
     }
@@ -279,6 +282,8 @@ fn copy([is, content @ ..]: &Entry, id: Id) -> Option<(Sort, Words)> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     const SORT: Sort = Sort { kind: Kind::Tensor, version: Version::V9 };
@@ -331,6 +336,26 @@ mod tests {
         let (again, new) = contents.intern(&mut writer, SORT, &content(6)).unwrap();
         assert!(new && again != ids[0] && again.epoch() == epoch);
         assert!(!contents.holds(ids[0], SORT, content(0).into_iter()), "overwritten");
+    }
+
+    #[test]
+    #[should_panic(expected = "CAPACITY")]
+    fn a_table_has_no_more_places_than_ids() {
+        let _ = Contents::new(region(2 * CAPACITY));
+    }
+
+    /// Of any two, one word differs.
+    #[test]
+    fn each_word_counts_in_the_hash() {
+        let hashes: HashSet<u64> = (0..WORDS)
+            .flat_map(|at| (0..10).map(move |number| (at, number)))
+            .map(|(at, number)| {
+                let mut words = content(7);
+                words[at] = 100 + number;
+                hash(SORT, &words)
+            })
+            .collect();
+        assert_eq!(hashes.len(), 10 * WORDS);
     }
 
     #[test]

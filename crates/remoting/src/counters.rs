@@ -17,7 +17,8 @@ const BLOCKS: usize = 64;
 /// The words of a block.
 const BLOCK: usize = 8;
 
-type Block = [AtomicU64; BLOCK];
+/// A block. It is in memory that the worker reads.
+pub type Block = [AtomicU64; BLOCK];
 
 /// How many functions that are not served are named.
 pub const NAMES: usize = 32;
@@ -95,11 +96,6 @@ pub struct Counters<'a> {
     free: Mutex<u64>,
 }
 
-/// A block that one thread has.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Place<'a>(&'a Block);
-
 impl<'a> Counters<'a> {
     /// In `region`, which is zero.
     ///
@@ -111,28 +107,28 @@ impl<'a> Counters<'a> {
     }
 
     /// A block for a thread that begins, if one is left.
-    pub fn enter(&self) -> Option<Place<'a>> {
-        let mut free = self.free();
+    pub fn enter(&self) -> Option<&'a Block> {
+        let mut free = self.lock();
         let number = free.trailing_zeros();
         *free &= !1_u64.checked_shl(number)?;
-        Some(Place(&self.blocks[number as usize]))
+        Some(&self.blocks[number as usize])
     }
 
     /// Takes back what a thread had that ends.
-    pub fn leave(&self, Place(block): Place<'_>) {
+    pub fn leave(&self, block: &Block) {
         let number = self.blocks.iter().position(|one| std::ptr::eq(one, block));
-        *self.free() |= number.map_or(0, |number| 1 << number);
+        *self.lock() |= number.map_or(0, |number| 1 << number);
     }
 
-    fn free(&self) -> MutexGuard<'_, u64> {
+    fn lock(&self) -> MutexGuard<'_, u64> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds one, of a thread that has this block, or none.
     #[inline]
-    pub fn count(&self, place: Option<Place<'_>>, counter: Counter) {
-        match place {
-            Some(Place(block)) => {
+    pub fn count(&self, own: Option<&Block>, counter: Counter) {
+        match own {
+            Some(block) => {
                 let word = &block[counter as usize];
                 word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             }
@@ -301,15 +297,15 @@ mod tests {
                     let thread = counters.enter();
                     barrier.wait();
                     (0..EACH).for_each(|_| counters.count(thread, Counter::Calls));
-                    thread.into_iter().for_each(|place| counters.leave(place));
+                    thread.into_iter().for_each(|block| counters.leave(block));
                 });
             }
         });
         assert_eq!(counters.counts().calls, 2 * BLOCKS as u64 * EACH);
-        let number = |Place(block)| blocks(&region).iter().position(|one| std::ptr::eq(one, block));
+        let number = |block: &Block| blocks(&region).iter().position(|one| std::ptr::eq(one, block));
         let numbers: Vec<_> = std::iter::from_fn(|| counters.enter().map(number)).collect();
         assert!(numbers.iter().copied().eq((1..BLOCKS).map(Some)), "all but the one that threads share");
-        counters.leave(Place(&blocks(&region)[7]));
+        counters.leave(&blocks(&region)[7]);
         assert_eq!([counters.enter().map(number), counters.enter().map(number)], [Some(Some(7)), None]);
     }
 

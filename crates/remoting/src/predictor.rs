@@ -303,8 +303,10 @@ mod tests {
     #[test]
     fn without_ends_of_iterations_memory_is_bounded() {
         let mut lanes = Lanes::new(1);
-        for _ in 0..3 * LONGEST {
-            lanes.create(0, SORT);
+        for i in 0..3 * u64::from(LONGEST) {
+            let (guess, ticket) = lanes.create(0, SORT);
+            lanes.tell(ticket, Id(1 + i % u64::from(LONGEST)));
+            assert!(i < u64::from(LONGEST) || guess == Id(1 + i % u64::from(LONGEST)), "{i}");
         }
         let lane = &lanes.lanes[0];
         assert_eq!((lane.ids.len(), lane.ids.capacity()), (LONGEST as usize, LONGEST as usize));

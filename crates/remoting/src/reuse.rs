@@ -1,14 +1,15 @@
 //! Descriptor calls, answered from what there is: slots, contents and guesses, put together. Touches nothing else.
 //!
 //! Create, set, get and destroy take no lock and send nothing. When a descriptor is first used after a change, its
-//! content's id is found: by a compare where the guess was right (*predicted*), else by a lookup (*known*), else it is
-//! given one (*new*), and the worker finds the content in shared memory.
+//! content's id is found: by a compare where the guess was right (*predicted*), else by a lookup (*known*; also where it
+//! was never set, as few are that are used), else it is given one (*new*), and the worker finds the content in shared
+//! memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::contents::{Contents, Epoch, Full, Id, Sort, Writer};
-use crate::counters::{Counter, Counters, Place};
+use crate::counters::{Block, Counter, Counters};
 use crate::cudnn::{Status, Version};
 use crate::descriptor::{Content, Words};
 use crate::iteration::Watch;
@@ -38,7 +39,7 @@ pub struct Reuse<'a> {
 pub struct Thread<'a> {
     magazine: Magazine,
     lanes: Lanes,
-    counts: Option<Place<'a>>,
+    counts: Option<&'a Block>,
     /// What it knows of the computes that have worked.
     pub(crate) worked: Worked,
 }
@@ -66,7 +67,7 @@ pub enum Unresolved {
 impl<'a> Thread<'a> {
     /// Where it counts for itself.
     #[must_use]
-    pub fn counts(&self) -> Option<Place<'a>> {
+    pub fn counts(&self) -> Option<&'a Block> {
         self.counts
     }
 }
@@ -101,7 +102,7 @@ impl<'a> Reuse<'a> {
     /// Takes back what a thread had that ends.
     pub fn leave(&self, thread: &mut Thread<'a>) {
         self.slots.empty(&mut thread.magazine);
-        thread.counts.take().into_iter().for_each(|place| self.counters.leave(place));
+        thread.counts.take().into_iter().for_each(|block| self.counters.leave(block));
     }
 
     /// A create call: the handle.

@@ -49,6 +49,8 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Session<'a> {
     mode: Mode,
+    /// Each compute is waited for.
+    blocking: bool,
     reuse: Reuse<'a>,
     client: Client<'a>,
     memo: Mutex<Memo>,
@@ -207,6 +209,7 @@ impl<'a> Session<'a> {
         let staging = Mutex::new(client.channel().staging());
         Self {
             mode,
+            blocking: false,
             reuse,
             client,
             memo: Mutex::default(),
@@ -215,6 +218,17 @@ impl<'a> Session<'a> {
             staging,
             pinned: Pinned::default(),
         }
+    }
+
+    /// Each compute is waited for (`CUDA_LAUNCH_BLOCKING=1`), so that its error is its call's.
+    #[must_use]
+    pub fn blocking(self) -> Self {
+        Self { blocking: true, ..self }
+    }
+
+    /// Is each?
+    pub(crate) fn is_blocking(&self) -> bool {
+        self.blocking
     }
 
     /// What a thread needs for its calls.
@@ -402,7 +416,7 @@ impl<'a> Session<'a> {
         words: &Words,
     ) -> Option<cudnn::Result> {
         let current = || self.is_current(function, words);
-        if thread.worked.knows(key) || self.has_worked_elsewhere(thread, key) {
+        if !self.blocking && (thread.worked.knows(key) || self.has_worked_elsewhere(thread, key)) {
             let sent = self.client.send_if(current, function as u16, words)?;
             return Some(sent.map_err(Status::from));
         }

@@ -23,7 +23,7 @@ pub struct Slot {
     /// An id that was found, and above it how many changes there had been then: it is the content's if there was none
     /// since. So an id that is found for a content that changes meanwhile is not taken for the new one's. Else a guess.
     id: AtomicU64,
-    /// Where in its lane's queue the first id is wanted; see [`crate::predictor`].
+    /// With what its lane is to be told the first id; see [`crate::predictor`].
     ticket: AtomicU64,
     words: [AtomicU64; WORDS],
 }
@@ -79,7 +79,7 @@ impl Slot {
     #[inline]
     pub fn begin(&self, sort: Sort, guess: Id, ticket: u64) {
         let changes = self.changes.load(Ordering::Relaxed);
-        self.changes.store((changes | 1).wrapping_add(2), Ordering::Release);
+        self.changes.store((changes | 1).wrapping_add(2), Ordering::Relaxed);
         self.id.store(guess.0, Ordering::Relaxed);
         self.ticket.store(ticket, Ordering::Relaxed);
         self.sort.store(sort.number(), Ordering::Release);
@@ -232,6 +232,9 @@ mod tests {
         slot.changes.store(changes + round - 2, Ordering::Relaxed);
         set(2);
         assert_eq!(slot.identity().id(), None);
+        slot.changes.store(round - 2, Ordering::Relaxed);
+        set(3);
+        assert_eq!(slot.identity().id(), None, "a guess is none");
     }
 
     #[test]

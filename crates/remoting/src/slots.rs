@@ -49,7 +49,8 @@ impl Slots {
     pub fn create(&self, magazine: &mut Magazine, sort: Sort, guess: Id, ticket: u64) -> Option<usize> {
         loop {
             let slot = &self.slab.region()[self.take(magazine)? as usize];
-            // One that two threads ended at once is here twice. What it was taken for first is not disturbed.
+            // One that two threads ended at once is free twice. This keeps it from being had twice, unless two threads take
+            // it at once again: then theirs is one descriptor, as it is one block of memory in a program that frees twice.
             if slot.is_free() {
                 slot.begin(sort, guess, ticket);
                 return Some(std::ptr::from_ref(slot).addr());
@@ -216,7 +217,7 @@ mod tests {
 
     /// As where two threads end it at once, which both find that it lives.
     #[test]
-    fn one_that_is_free_twice_is_handed_out_once() {
+    fn one_that_is_free_twice_is_not_taken_while_it_lives() {
         let (slots, mut ours, mut theirs) = (Slots::new(8), Magazine::default(), Magazine::default());
         let handle = tensor(&slots, &mut ours);
         let (place, _) = slots.find(handle, TENSOR).unwrap();

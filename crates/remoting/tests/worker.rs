@@ -237,6 +237,23 @@ fn records_of_a_client_that_does_not_keep_to_the_rules_are_malformed() {
     assert_eq!(record(create, &[1]), Err(Malformed), "it answers these itself");
 }
 
+/// Where descriptor calls are forwarded: by another thread, while the compute was on its way.
+#[test]
+fn a_compute_on_a_descriptor_that_has_ended_is_refused_and_not_done() {
+    let mut diary = Diary::default();
+    let mut worker = Worker::forwarded(V, &mut diary);
+    let mut record = |function: Function, words: &[u64]| {
+        let (head, mut answer) = (Head { function: function as u16, place: Some(0) }, Words::new());
+        worker.record(head, words, &mut answer).map(|()| Status::from_wire(answer[0]))
+    };
+    assert_eq!(record(Function::cudnnCreateTensorDescriptor, &[1]), Ok(Ok(())));
+    assert_eq!(record(Function::cudnnAddTensor, &add(1.0, 1, 1)), Ok(Ok(())));
+    assert_eq!(record(Function::cudnnDestroyTensorDescriptor, &[1]), Ok(Ok(())));
+    assert_eq!(record(Function::cudnnAddTensor, &add(1.0, 1, 1)), Ok(Err(Status::BadParam)));
+    assert_eq!(record(Function::cudnnAddTensor, &[]), Err(Malformed));
+    assert_eq!(diary.0.len(), 1);
+}
+
 /// Computes nothing.
 struct Nothing;
 

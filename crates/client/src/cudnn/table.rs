@@ -67,13 +67,13 @@ macro_rules! function {
         unsafe extern "C" fn $name(
             $($argument: <$type as Argument>::C,)* $($result: *mut <$of as Outcome>::C),+
         ) -> i32 {
-            answer(Version::$version, || with!($class |session, thread| {
+            answer(Version::$version, || called!($class |session, thread| {
                 all_there(&[$(!$result.is_null()),*])?;
                 let mut call = Call::new(Version::$version);
                 note!($class session thread call $($argument: $type),*);
                 // SAFETY: the arguments are what the C function's declaration says.
                 $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
-                let got: Got<($($of,)*)> = made!($class session thread $name(Version::$version $(, $argument)*));
+                let got: Got<($($of,)*)> = asked!($class session thread $name(Version::$version $(, $argument)*));
                 let mut places = [$($result.cast::<()>()),*].into_iter().take(got.written);
                 if let Some(($($result,)*)) = got.results {
                     $(if let Some(place) = places.next() {
@@ -89,18 +89,19 @@ macro_rules! function {
     ($version:ident $prefix:literal $class:ident $name:ident ($($argument:ident: $type:ty),*) () $($rule:path)?) => {
         #[unsafe(export_name = concat!($prefix, stringify!($name)))]
         unsafe extern "C" fn $name($($argument: <$type as Argument>::C),*) -> i32 {
-            answer(Version::$version, || with!($class |session, thread| {
+            answer(Version::$version, || called!($class |session, thread| {
                 let mut call = Call::new(Version::$version);
                 note!($class session thread call $($argument: $type),*);
                 // SAFETY: the arguments are what the C function's declaration says.
                 $(let $argument = unsafe { <$type as Argument>::take($argument, &mut call) }?;)*
-                made!($class session thread $name(Version::$version $(, $argument)*))
+                asked!($class session thread $name(Version::$version $(, $argument)*))
             }))
         }
     };
 }
 
-/// What a class of functions wants: a set or a get nothing of the thread, and its arguments do not depend on others.
+/// Code for the functions of a class: other code for sets and gets, which want nothing of the thread, and of which no
+/// argument depends on another.
 macro_rules! of_class {
     (set $with:tt $without:tt) => { of_class!(@ $without) };
     (get $with:tt $without:tt) => { of_class!(@ $without) };
@@ -108,18 +109,21 @@ macro_rules! of_class {
     (@ { $($code:tt)* }) => { $($code)* };
 }
 
-macro_rules! with {
+/// How the process makes the call.
+macro_rules! called {
     ($class:ident |$session:ident, $thread:ident| $body:block) => {
         of_class!($class { call_with_thread(|$session, $thread| $body) } { call(|$session| $body) })
     };
 }
 
-macro_rules! made {
+/// What the session is asked.
+macro_rules! asked {
     ($class:ident $session:ident $thread:ident $name:ident($($argument:expr),*)) => {
         of_class!($class { $session.$name($thread, $($argument),*) } { $session.$name($($argument),*) })
     };
 }
 
+/// What is noted of the arguments before any is taken.
 macro_rules! note {
     ($class:ident $session:ident $thread:ident $call:ident $($argument:ident: $type:ty),*) => {
         of_class!($class { $(<$type as Argument>::note($argument, $session, $thread, &mut $call)?;)* } {})

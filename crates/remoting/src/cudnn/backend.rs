@@ -24,26 +24,26 @@ use crate::wire::{Malformed, Reader, Value, Words};
 
 /// Where the contents are that a record's words stand for.
 pub trait Descriptors {
-    /// The content that this word stands for.
+    /// The content that this word stands for; `BadParam` where that has ended meanwhile.
     ///
     /// # Errors
     /// `Malformed` where no client that keeps to the rules would send it.
-    fn content<C: Content>(&mut self, word: u64) -> std::result::Result<C, Malformed>;
+    fn content<C: Content>(&mut self, word: u64) -> std::result::Result<Result<C>, Malformed>;
 }
 
 /// With reuse, a record has ids.
 impl Descriptors for Seen<'_> {
-    fn content<C: Content>(&mut self, word: u64) -> std::result::Result<C, Malformed> {
+    fn content<C: Content>(&mut self, word: u64) -> std::result::Result<Result<C>, Malformed> {
         let (_, words) =
             Seen::content(self, Id(word)).filter(|(sort, _)| sort.kind == C::KIND).ok_or(Malformed)?;
-        Some(C::from_words(&words)).filter(Content::is_sound).ok_or(Malformed)
+        Some(C::from_words(&words)).filter(Content::is_sound).ok_or(Malformed).map(Ok)
     }
 }
 
-/// Without, it has handles.
+/// Without, it has handles, of which another thread may have sent the end before.
 impl Descriptors for Forwarded {
-    fn content<C: Content>(&mut self, word: u64) -> std::result::Result<C, Malformed> {
-        self.get(word).map_err(|_| Malformed)
+    fn content<C: Content>(&mut self, word: u64) -> std::result::Result<Result<C>, Malformed> {
+        Ok(self.get(word))
     }
 }
 
@@ -52,14 +52,14 @@ trait Argument: Sized {
     fn read(
         reader: &mut Reader<'_>,
         descriptors: &mut impl Descriptors,
-    ) -> std::result::Result<Self, Malformed>;
+    ) -> std::result::Result<Result<Self>, Malformed>;
 }
 
 impl<C: Content> Argument for C {
     fn read(
         reader: &mut Reader<'_>,
         descriptors: &mut impl Descriptors,
-    ) -> std::result::Result<Self, Malformed> {
+    ) -> std::result::Result<Result<Self>, Malformed> {
         descriptors.content(reader.word())
     }
 }
@@ -67,8 +67,8 @@ impl<C: Content> Argument for C {
 macro_rules! argument {
     ($($type:ty = $read:expr;)*) => {
         $(impl Argument for $type {
-            fn read(reader: &mut Reader<'_>, _: &mut impl Descriptors) -> std::result::Result<Self, Malformed> {
-                Ok($read(reader))
+            fn read(reader: &mut Reader<'_>, _: &mut impl Descriptors) -> std::result::Result<Result<Self>, Malformed> {
+                Ok(Ok($read(reader)))
             }
         })*
     };
@@ -138,7 +138,11 @@ macro_rules! done {
     (@ $name:ident $reader:ident $descriptors:ident $backend:ident ($($argument:ident: $type:ty),*)) => {{
         $(let $argument = <$type as Argument>::read(&mut $reader, $descriptors)?;)*
         $reader.finish()?;
-        $backend.$name($($argument),*)
+        let mut compute = || {
+            $(let $argument = $argument?;)*
+            $backend.$name($($argument),*)
+        };
+        compute()
     }};
     (query $name:ident $reader:ident $descriptors:ident $backend:ident $results:ident ($($arguments:tt)*)
         ($($result:ident),*)) => {

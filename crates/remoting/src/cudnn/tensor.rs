@@ -104,7 +104,7 @@ pub fn set_4d(
 /// than 0, and fewer elements than 2^31.
 #[inline]
 fn packed_strides_4d(format: i32, n: i32, c: i32, h: i32, w: i32) -> Option<([i32; 4], i32)> {
-    // A dimension that is not more than 0 makes that of the product, or 2^31 and more.
+    // A dimension of 0 makes the product 0; a negative one, which is 2^31 and more as it is taken here, that or more.
     let times = |product: i32, dim: i32| {
         let product = u64::from(product.cast_unsigned()) * u64::from(dim.cast_unsigned());
         i32::try_from(product).ok().filter(|product| *product > 0)
