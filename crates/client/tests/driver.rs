@@ -10,6 +10,10 @@ use vgpu_remoting::channel::Channel;
 
 /// Has a C program of `driver/` do `what`.
 fn driver(program: &str, what: &str, worker: &str) -> Output {
+    driver_with(program, what, worker, |_| {})
+}
+
+fn driver_with(program: &str, what: &str, worker: &str, environment: impl FnOnce(&mut Command)) -> Output {
     let libraries = installed();
     let program = compiled(
         &format!("driver/{program}.c"),
@@ -18,6 +22,7 @@ fn driver(program: &str, what: &str, worker: &str) -> Output {
     );
     let mut command = Command::new(program);
     command.arg(what).env("LD_LIBRARY_PATH", libraries.path()).env("VGPU_WORKER", worker);
+    environment(&mut command);
     command.output().unwrap()
 }
 
@@ -206,6 +211,19 @@ fn a_worker_that_serves_a_program_no_more_is_told_from_one_that_is_gone() {
 #[test]
 fn an_error_that_nobody_waited_for_is_said_by_all_that_wait() {
     assert_says("streams", "wrong", &["0 0 0 0 0 719 719 1 719 719 719 719"]);
+}
+
+/// 13 is `CUBLAS_STATUS_EXECUTION_FAILED`.
+#[test]
+fn who_wants_each_compute_waited_for_is_told_which_has_failed() {
+    let worker = Worker::start(16 << 20);
+    for (value, wanted) in [("1", "0 13 0 \n"), ("0", "0 0 719 \n")] {
+        let run = |program: &mut Command| {
+            program.env("CUDA_LAUNCH_BLOCKING", value);
+        };
+        let socket = worker.socket();
+        assert_eq!(said(&driver_with("streams", "blocking", socket.to_str().unwrap(), run)).0, wanted);
+    }
 }
 
 #[test]

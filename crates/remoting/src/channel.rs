@@ -307,7 +307,7 @@ pub enum Hello {
 /// What a peer says when it has connected.
 ///
 /// # Errors
-/// Of the system; `InvalidData` for a client of another build, or whatever else; `WouldBlock` for one that says nothing
+/// Of the system; `InvalidData` for a client of another build, or whatever else; `TimedOut` for one that says nothing
 /// within seconds; `UnexpectedEof` for one that has gone.
 pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
     socket.set_read_timeout(Some(HELLO))?;
@@ -315,7 +315,11 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received =
-        recvmsg(socket, &mut [IoSliceMut::new(&mut hello)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+        recvmsg(socket, &mut [IoSliceMut::new(&mut hello)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+            .map_err(|error| match error {
+                Errno::AGAIN => silent(),
+                error => error.into(),
+            })?;
     let fd = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
@@ -330,6 +334,10 @@ pub fn hello(socket: &UnixStream) -> io::Result<Hello> {
         None if received.bytes == 8 && hello == status::HELLO => Ok(Hello::Status),
         _ => Err(io::Error::new(ErrorKind::InvalidData, "a client of another build, or none")),
     }
+}
+
+fn silent() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("it has said nothing within {} seconds", HELLO.as_secs()))
 }
 
 /// How large a file this process may make, or where it may write in one, before it is killed by SIGXFSZ.

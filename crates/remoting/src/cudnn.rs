@@ -195,7 +195,7 @@ const fn pack(data_type: i32) -> Option<i32> {
     }
 }
 
-fn check(condition: bool, otherwise: Status) -> Result {
+pub(crate) fn check(condition: bool, otherwise: Status) -> Result {
     if condition { Ok(()) } else { Err(otherwise) }
 }
 

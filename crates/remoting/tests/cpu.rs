@@ -596,7 +596,33 @@ fn how_to_convolve_is_asked_once() {
     let wrong = Err(Status::BadParam);
     assert_eq!(ask(4, 7, 3), (wrong, wrong, None));
     assert_eq!(ask(4, 6, 0), (Ok(()), wrong, None));
+    let mut by =
+        |algorithm| session.cudnnGetConvolutionForwardWorkspaceSize(t, V, H, x, w, conv, y, algorithm).status;
+    let lacking = Err(Status::NotSupported);
+    let all = [Ok(()), Ok(()), Ok(()), lacking, Ok(()), Ok(()), Ok(()), Ok(()), wrong, wrong];
+    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8, -1].map(&mut by), all);
     assert_eq!(session.synchronise(), Ok(()));
+}
+
+/// Of a compute that has worked before, so that it is waited for only then.
+#[test]
+fn with_blocking_an_error_is_its_calls() {
+    for blocking in [false, true] {
+        let session = session(Mode::Reuse, 1 << 16);
+        let session = if blocking { session.blocking() } else { session };
+        let t = &mut session.enter();
+        let x = session.cudnnCreateTensorDescriptor(t, V).unwrap();
+        session.cudnnSetTensor4dDescriptor(V, x, 0, 0, 1, 1, 1, 8).unwrap();
+        let at = session.allocate(32).unwrap();
+        let blas = session.cublasCreate_v2().unwrap();
+        let mut add = |to| session.cudnnAddTensor(t, V, H, ONE, x, Read(at), ONE, x, Update(to));
+        assert_eq!((add(at), add(at)), (Ok(()), Ok(())));
+        let failed = Err(Status::ExecutionFailed);
+        assert_eq!(add(64), if blocking { failed } else { Ok(()) });
+        assert_eq!(session.synchronise(), if blocking { Ok(()) } else { failed });
+        let scaled = session.cublasSscal_v2(blas, 8, Factor::Host(2.0), Update(64), 1).map(|_| ());
+        assert_eq!(scaled, if blocking { failed } else { Ok(()) });
+    }
 }
 
 #[test]

@@ -221,6 +221,19 @@ static void released_meanwhile(void) {
     puts("");
 }
 
+/* With CUDA_LAUNCH_BLOCKING=1 each is waited for: what a compute does wrong is its own status. */
+static void blocking(void) {
+    handle blas = NULL, context;
+    const float two = 2;
+    cuInit(0);
+    cuDevicePrimaryCtxRetain(&context, 0);
+    cuCtxSetCurrent(context);
+    SAY(cublasCreate_v2(&blas));
+    SAY(cublasSscal_v2(blas, 2, &two, (void *)4096, 1));
+    SAY(cuCtxSynchronize());
+    puts("");
+}
+
 /* What a compute does wrong that nobody waits for is said by whoever waits then, and for ever. */
 static void wrong(void) {
     handle blas = NULL, context, event, stream;
@@ -287,7 +300,7 @@ int main(int count, char **arguments) {
         {"functions", functions},
         {"nested", nested},
         {"released", released_meanwhile},
-        {"wrong", wrong},
+        {"wrong", wrong}, {"blocking", blocking},
         {"entries", entries},
     };
     return count == 2 ? run(parts, sizeof parts / sizeof *parts, arguments[1]) : 64;

@@ -18,7 +18,7 @@ use crate::cudnn::normalization::Normalization;
 use crate::cudnn::pooling::Pooling;
 use crate::cudnn::reduction::Reduction;
 use crate::cudnn::tensor::Tensor;
-use crate::cudnn::{FLOAT, NCHW, NHWC, Result, Status};
+use crate::cudnn::{FLOAT, NCHW, NHWC, Result, Status, check};
 
 fn blend(alpha: Scalar, beta: Scalar) -> Blend {
     Blend { alpha: alpha.0 as f32, beta: beta.0 as f32 }
@@ -134,6 +134,18 @@ fn with_indices(r: &Reduction) -> bool {
 /// with the library too. Here all are the same, and need no memory.
 const BEST: i32 = 1;
 
+/// How many algorithms there are, and the one among them that the library names and does not have (of data there is none
+/// such): `cudnnConvolutionFwdAlgo_t` and its like.
+const FORWARD: (i32, Option<i32>) = (8, Some(3));
+const DATA: (i32, Option<i32>) = (6, None);
+const FILTER: (i32, Option<i32>) = (7, Some(4));
+
+/// Is it an algorithm of these?
+fn there_is(algorithm: i32, (count, missing): (i32, Option<i32>)) -> Result {
+    check((0..count).contains(&algorithm), Status::BadParam)?;
+    check(Some(algorithm) != missing, Status::NotSupported)
+}
+
 fn best(requested: i32) -> Result<(i32, Performances)> {
     if requested < 1 {
         return Err(Status::BadParam);
@@ -186,8 +198,9 @@ impl Backend for Cpu {
         w: Filter,
         conv: Convolution,
         y: Tensor,
-        _algorithm: i32,
+        algorithm: i32,
     ) -> Result<(u64,)> {
+        there_is(algorithm, FORWARD)?;
         convolution(&conv, &x, &w, &y).map(|_| (0,))
     }
 
@@ -228,8 +241,9 @@ impl Backend for Cpu {
         dy: Tensor,
         conv: Convolution,
         dx: Tensor,
-        _algorithm: i32,
+        algorithm: i32,
     ) -> Result<(u64,)> {
+        there_is(algorithm, DATA)?;
         convolution(&conv, &dx, &w, &dy).map(|_| (0,))
     }
 
@@ -270,8 +284,9 @@ impl Backend for Cpu {
         dy: Tensor,
         conv: Convolution,
         dw: Filter,
-        _algorithm: i32,
+        algorithm: i32,
     ) -> Result<(u64,)> {
+        there_is(algorithm, FILTER)?;
         convolution(&conv, &x, &dw, &dy).map(|_| (0,))
     }
 
@@ -288,13 +303,14 @@ impl Backend for Cpu {
         w: Filter,
         w_data: Read,
         conv: Convolution,
-        _algorithm: i32,
+        algorithm: i32,
         _workspace: Write,
         _workspace_size: u64,
         beta: Scalar,
         y: Tensor,
         y_data: Update,
     ) -> Result {
+        there_is(algorithm, FORWARD)?;
         let c = convolution(&conv, &x, &w, &y)?;
         self.run(
             [(c.x().span(), x_data.0), (c.w().span(), w_data.0)],
@@ -324,6 +340,7 @@ impl Backend for Cpu {
         y: Tensor,
         y_data: Update,
     ) -> Result {
+        there_is(algorithm, FORWARD)?;
         let f = match a.mode {
             1 => function(&a)?,
             5 if algorithm == BEST => activation::Function::Identity,
@@ -459,13 +476,14 @@ impl Backend for Cpu {
         dy: Tensor,
         dy_data: Read,
         conv: Convolution,
-        _algorithm: i32,
+        algorithm: i32,
         _workspace: Write,
         _workspace_size: u64,
         beta: Scalar,
         dx: Tensor,
         dx_data: Update,
     ) -> Result {
+        there_is(algorithm, DATA)?;
         let c = convolution(&conv, &dx, &w, &dy)?;
         self.run(
             [(c.w().span(), w_data.0), (c.y().span(), dy_data.0)],
@@ -483,13 +501,14 @@ impl Backend for Cpu {
         dy: Tensor,
         dy_data: Read,
         conv: Convolution,
-        _algorithm: i32,
+        algorithm: i32,
         _workspace: Write,
         _workspace_size: u64,
         beta: Scalar,
         dw: Filter,
         dw_data: Update,
     ) -> Result {
+        there_is(algorithm, FILTER)?;
         let c = convolution(&conv, &x, &dw, &dy)?;
         self.run(
             [(c.x().span(), x_data.0), (c.y().span(), dy_data.0)],
