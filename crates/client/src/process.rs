@@ -117,7 +117,8 @@ fn enter() -> Option<&'static Session<'static>> {
         return None;
     }
     let session = SESSION.get_or_init(begin);
-    // Of a thread that ends already nothing is kept: its end would not be seen again.
+    // Of a thread that ends already nothing is kept: its end would not be seen again. Neither is that of one whose first
+    // call comes when its thread-local values are gone already, from the destructor of a key; what it keeps stays.
     if END.try_with(|_| ()).is_ok() {
         let own = Own::new(session);
         kept(|kept| {
@@ -139,7 +140,8 @@ fn keep(own: Box<Own>) {
 }
 
 /// Has the thread keep that, and gives what it has kept. A signal that interrupts it after what comes before, or before
-/// what comes after, finds it so.
+/// what comes after, finds it so. Of one whose handler calls between the two instructions in it, what the handler's call
+/// has kept is lost: some free slots.
 #[inline]
 fn replace(own: Option<Box<Own>>) -> Option<Box<Own>> {
     compiler_fence(Ordering::SeqCst);
