@@ -643,6 +643,25 @@ fn memory_that_is_not_the_clients_is_not_touched() {
     assert_eq!(far, Err(Status::ExecutionFailed), "beyond all");
 }
 
+/// Whether or not there is room for them.
+#[test]
+fn shapes_that_do_not_fit_are_said_before_addresses_that_are_not_there() {
+    let mut desk = Desk::new();
+    let (x, y) = (tensor([1, 1, 1, 8]), tensor([1, 1, 1, 512]));
+    let from = desk.put(&[1.0; 8]);
+    let mut relu = Activation::FRESH;
+    activation::set(V, &mut relu, 1, 0, 0.0).unwrap();
+    let wrong = Err(Status::BadParam);
+    let (at, to) = (Read(from), Update(from));
+    assert_eq!(desk.cpu.cudnnActivationForward(H, relu, ONE, x, at, ZERO, y, to), wrong);
+    assert_eq!(desk.cpu.cudnnActivationBackward(H, relu, ONE, y, at, x, at, x, at, ZERO, x, to), wrong);
+    assert_eq!(desk.cpu.cudnnTransformTensor(H, ONE, x, at, ZERO, y, to), wrong);
+    assert_eq!(
+        desk.cpu.cudnnActivationForward(H, relu, ONE, y, at, ZERO, y, to),
+        Err(Status::ExecutionFailed)
+    );
+}
+
 #[test]
 fn what_it_cannot_do_it_says() {
     let mut desk = Desk::new();

@@ -130,6 +130,11 @@ fn with_indices(r: &Reduction) -> bool {
     r.indices == 1 && matches!(r.operation, 2..=4)
 }
 
+/// Before anything is looked for where it is said to be, since shapes that do not fit are an error of their own.
+fn check_same_dims(first: &Shape, others: &[&Shape]) -> Result {
+    check(others.iter().all(|other| other.dims() == first.dims()), Status::BadParam)
+}
+
 /// Of the algorithms of forward pass, data and filter, that with this number, which gives the same results each time
 /// with the library too. Here all are the same, and need no memory.
 const BEST: i32 = 1;
@@ -545,6 +550,7 @@ impl Backend for Cpu {
         y_data: Update,
     ) -> Result {
         let (f, xt, yt) = (function(&a)?, shape(&x)?, shape(&y)?);
+        check_same_dims(&xt, &[&yt])?;
         self.run([(xt.span(), x_data.0)], (yt.span(), y_data.0), |[x], y| {
             activation::forward(f, blend(alpha, beta), &xt, x, &yt, y)
         })
@@ -567,6 +573,7 @@ impl Backend for Cpu {
     ) -> Result {
         let f = function(&a)?;
         let b = activation::Backward { y: shape(&y)?, dy: shape(&dy)?, x: shape(&x)?, dx: shape(&dx)? };
+        check_same_dims(&b.x, &[&b.y, &b.dy, &b.dx])?;
         let inputs = [(b.y.span(), y_data.0), (b.dy.span(), dy_data.0), (b.x.span(), x_data.0)];
         self.run(inputs, (b.dx.span(), dx_data.0), |[y, dy, x], dx| {
             b.run(f, blend(alpha, beta), y, dy, x, dx)
@@ -669,13 +676,11 @@ impl Backend for Cpu {
         reserve_size: u64,
     ) -> Result {
         let (f, xt, yt) = (dropout::Dropout::new(d.dropout)?, shape(&x)?, shape(&y)?);
+        check_same_dims(&xt, &[&yt])?;
         let words = reserve_of(&xt, reserve_size)?;
         // All of it before anything is drawn, so that a call that fails draws nothing.
         let (range, _) = (self.memory.range(reserve.0, words)?, self.memory.range(x_data.0, xt.span())?);
         self.memory.range(y_data.0, yt.span())?;
-        if xt.dims() != yt.dims() {
-            return Err(Status::BadParam);
-        }
         let bytes = self.memory.bytes(d.states, dropout::State::SIZE)?;
         let mut state = dropout::State::from_bytes(std::array::from_fn(|i| bytes[i]));
         f.draw(&mut state, xt.elements(), &mut self.memory.numbers_mut()[range])?;
@@ -697,6 +702,7 @@ impl Backend for Cpu {
         reserve_size: u64,
     ) -> Result {
         let (f, yt, xt) = (dropout::Dropout::new(d.dropout)?, shape(&dy)?, shape(&dx)?);
+        check_same_dims(&yt, &[&xt])?;
         let words = reserve_of(&yt, reserve_size)?;
         self.run([(yt.span(), dy_data.0), (words, reserve.0)], (xt.span(), dx_data.0), |[dy, reserve], dx| {
             f.apply(reserve, &yt, dy, &xt, dx)
@@ -730,6 +736,7 @@ impl Backend for Cpu {
         y_data: Update,
     ) -> Result {
         let (xt, yt) = (shape(&x)?, shape(&y)?);
+        check_same_dims(&xt, &[&yt])?;
         self.run([(xt.span(), x_data.0)], (yt.span(), y_data.0), |[x], y| {
             elementwise::transform(blend(alpha, beta), &xt, x, &yt, y)
         })
