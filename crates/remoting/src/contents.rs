@@ -339,6 +339,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "two million words")]
     #[should_panic(expected = "CAPACITY")]
     fn a_table_has_no_more_places_than_ids() {
         let _ = Contents::new(region(2 * CAPACITY));
