@@ -6,8 +6,8 @@ use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
-use std::sync::{Once, OnceLock};
 
 use vgpu_remoting::channel::{Channel, Client, reach};
 use vgpu_remoting::counters::{Block, Counter, Counts};
@@ -98,7 +98,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // As after a panic.
+        // A thread that goes on, as after a panic, counts with the others: the block goes to another thread.
         kept(|kept| {
             if kept.counts.get().map(ptr::from_ref) == self.thread.counts().map(ptr::from_ref) {
                 kept.counts.set(None);
@@ -141,7 +141,7 @@ fn keep(own: Box<Own>) {
 
 /// Has the thread keep that, and gives what it has kept. A signal that interrupts it after what comes before, or before
 /// what comes after, finds it so. Of one whose handler calls between the two instructions in it, what the handler's call
-/// has kept is lost: some free slots.
+/// has kept is lost: some free slots, and a block of counters.
 #[inline]
 fn replace(own: Option<Box<Own>>) -> Option<Box<Own>> {
     compiler_fence(Ordering::SeqCst);
@@ -170,15 +170,18 @@ impl Drop for End {
 const GONE: &str =
     "the container's worker is gone, and is not replaced; nothing can be computed before a new start";
 
-const UNSERVED: &str = "the container's worker does not serve this process any more, and its log on the host says why; nothing can be computed in it";
+const ENDED: &str = "the container's worker is gone, or does not serve this process any more; nothing can be computed in it \
+                     (`log` in the state directory of the host may say why)";
 
-/// Says once that the worker is gone, if it was there: the error of a call alone looks as if the program were to blame.
+/// Says so once, if there was one: the error of a call alone looks as if the program were to blame. Nothing is asked of
+/// the system, in whatever state the program is.
 #[cold]
 fn tell_of_the_end() {
-    static SAID: Once = Once::new();
+    static SAID: AtomicBool = AtomicBool::new(false);
     let had_one = |session: &&Session<'_>| !session.client().channel().device().is_empty();
-    if SESSION.get().filter(had_one).is_some_and(|session| session.client().is_gone()) {
-        SAID.call_once(|| log(if reach(Path::new(&socket())).is_ok() { UNSERVED } else { GONE }));
+    let ended = SESSION.get().filter(had_one).is_some_and(|session| session.client().is_gone());
+    if ended && !SAID.swap(true, Ordering::Relaxed) {
+        log(ENDED);
     }
 }
 
@@ -223,13 +226,9 @@ fn begin() -> Session<'static> {
     }
 }
 
-fn socket() -> String {
-    env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into())
-}
-
 /// To the container's worker. Without one, descriptors are as they are, and what would be sent fails.
 fn channel() -> Channel {
-    let socket = socket();
+    let socket = env::var("VGPU_WORKER").unwrap_or_else(|_| SOCKET.into());
     reach(Path::new(&socket)).and_then(Channel::connect).unwrap_or_else(|error| {
         match error.kind() {
             // Nobody listens at what is there.

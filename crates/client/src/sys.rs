@@ -18,7 +18,7 @@ pub fn kept<T>(look: impl FnOnce(&Kept) -> T) -> T {
     let kept: *const Kept;
     // SAFETY: what is called gives the distance of the thread's own from the thread's pointer, which is at `fs:0`. It keeps
     // all registers but `rax`; those of vectors are named for loaders of before glibc 2.40, which did not keep them where
-    // they had to allocate (its bug 31372), and of these the target has no others. The stack is aligned for it, and nothing
+    // they had to allocate (its bug 31372), and of these this target's baseline has no others. The stack is aligned for it, and nothing
     // lies below, since `nostack` is not said. It reads what the loader wrote, and may allocate: no memory that Rust knows
     // of; and what it gives is the same as long as the thread lives: `pure`, `nomem`.
     unsafe {
@@ -58,6 +58,8 @@ const _: () = {
     const fn is_right_as_zero<T: FromZeros>() {}
     is_right_as_zero::<Kept>();
     assert!(align_of::<Kept>() <= 64);
+    // It would have more registers of vectors.
+    assert!(!cfg!(target_feature = "avx512f"));
 };
 
 /// What the thread keeps.

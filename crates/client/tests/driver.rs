@@ -185,26 +185,21 @@ fn what_ends_waits_for_a_function_and_the_function_for_nothing() {
     assert_says("streams", "released", &["0 0 201"]);
 }
 
-/// Of one that is there for others, or is not.
 #[test]
-fn a_worker_that_serves_a_program_no_more_is_told_from_one_that_is_gone() {
-    for (stays, why) in
-        [(true, "does not serve this process any more"), (false, "is gone, and is not replaced")]
-    {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("socket");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let worker = std::thread::spawn(move || {
-            let client = listener.accept().unwrap().0;
-            let listener = stays.then_some(listener);
-            // It is served, and then no more.
-            drop(Channel::accept(client, 0x2000_0000_0000..0x2000_0010_0000).unwrap());
-            listener
-        });
-        let (_, err) = said(&driver("streams", "wrong", socket.to_str().unwrap()));
-        assert!(err.contains(why) && err.lines().count() == 1, "{err}");
-        drop(worker.join());
-    }
+fn the_end_of_a_worker_is_said_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // The program is served, and then no more.
+    let worker = std::thread::spawn(move || {
+        drop(Channel::accept(listener.accept().unwrap().0, 0x2000_0000_0000..0x2000_0010_0000).unwrap());
+    });
+    let (_, err) = said(&driver("streams", "wrong", socket.to_str().unwrap()));
+    assert!(
+        err.contains("is gone, or does not serve this process any more") && err.lines().count() == 1,
+        "{err}"
+    );
+    worker.join().unwrap();
 }
 
 /// 719 is a failed compute.

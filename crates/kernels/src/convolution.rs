@@ -304,11 +304,8 @@ struct Group {
 /// # Errors
 /// Where the dimensions do not fit, or a slice is too short.
 pub fn backward_bias(blend: Blend, yt: &Tensor, dy: &[f32], bt: &Tensor, db: &mut [f32]) -> Result<()> {
-    let (yd, bd) = (yt.dims(), bt.dims());
-    let fits = yd.len() >= 2 && bd.len() == yd.len();
-    if !fits || bd.iter().enumerate().any(|(i, &dim)| dim != if i == 1 { yd[1] } else { 1 }) {
-        return Err(Error::Invalid("a bias has the output's channels, and 1 in every other dimension"));
-    }
+    check_bias(yt, bt)?;
+    let yd = yt.dims();
     let (dy, db) = (operand(dy, yt.span())?, bt.output(db)?);
     let mut dims = [1; crate::MAX_RANK];
     dims[..yd.len()].copy_from_slice(yd);
@@ -318,6 +315,19 @@ pub fn backward_bias(blend: Blend, yt: &Tensor, dy: &[f32], bt: &Tensor, db: &mu
         let dy = &dy[channel * yt.strides()[1]..];
         walk::each(&dims[..yd.len()], dy, yt.strides(), |dy| sum += f64::from(dy));
         blend.store(sum as f32, &mut db[channel * bt.strides()[1]]);
+    }
+    Ok(())
+}
+
+/// Is it a bias's shape, of such an output?
+///
+/// # Errors
+/// Where it is not.
+pub fn check_bias(yt: &Tensor, bt: &Tensor) -> Result<()> {
+    let (yd, bd) = (yt.dims(), bt.dims());
+    let fits = yd.len() >= 2 && bd.len() == yd.len();
+    if !fits || bd.iter().enumerate().any(|(i, &dim)| dim != if i == 1 { yd[1] } else { 1 }) {
+        return Err(Error::Invalid("a bias has the output's channels, and 1 in every other dimension"));
     }
     Ok(())
 }

@@ -11,6 +11,17 @@ use crate::{Blend, walk};
 /// # Errors
 /// Where the dimensions do not fit, or a slice is too short.
 pub fn add(blend: Blend, at: &Tensor, a: &[f32], ct: &Tensor, c: &mut [f32]) -> Result<()> {
+    let strides = repeated(at, ct)?;
+    let (a, c) = (operand(a, at.span())?, ct.output(c)?);
+    walk::zip(ct.dims(), [(a, &strides)], (c, ct.strides()), |[a], c| blend.store(a, c));
+    Ok(())
+}
+
+/// The strides of `at`, in elements, where it is gone through with the dimensions of `ct`: 0 where it is repeated.
+///
+/// # Errors
+/// Where the dimensions do not fit, as [`add`] says.
+pub fn repeated(at: &Tensor, ct: &Tensor) -> Result<[usize; MAX_RANK]> {
     if at.dims().len() != ct.dims().len() {
         return Err(Error::Invalid("two tensors differ in their number of dimensions"));
     }
@@ -22,9 +33,7 @@ pub fn add(blend: Blend, at: &Tensor, a: &[f32], ct: &Tensor, c: &mut [f32]) -> 
             _ => return Err(Error::Invalid("a dimension is neither that of the destination nor 1")),
         };
     }
-    let (a, c) = (operand(a, at.span())?, ct.output(c)?);
-    walk::zip(ct.dims(), [(a, &strides)], (c, ct.strides()), |[a], c| blend.store(a, c));
-    Ok(())
+    Ok(strides)
 }
 
 /// `y = alpha * x + beta * y`: the same dimensions, any two layouts (`cudnnTransformTensor`).

@@ -146,8 +146,11 @@ impl Tensor {
         (sizes, steps)
     }
 
-    /// [`Error::Invalid`] unless `other` has the same dimensions.
-    pub(crate) fn same_dims(&self, other: &Self) -> Result<()> {
+    /// Has `other` the same dimensions?
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if not.
+    pub fn same_dims(&self, other: &Self) -> Result<()> {
         match self.dims() == other.dims() {
             true => Ok(()),
             false => Err(Error::Invalid("two tensors differ in a dimension")),

@@ -13,6 +13,7 @@ use vgpu_remoting::cublas::{Factor, Outcome, State, Sums};
 use vgpu_remoting::cudnn::activation::{self, Activation};
 use vgpu_remoting::cudnn::backend::Backend;
 use vgpu_remoting::cudnn::convolution::{self, Convolution};
+use vgpu_remoting::cudnn::dropout::Dropout;
 use vgpu_remoting::cudnn::filter::{self, Filter};
 use vgpu_remoting::cudnn::normalization::{self, Normalization};
 use vgpu_remoting::cudnn::pooling::{self, Pooling};
@@ -649,17 +650,65 @@ fn shapes_that_do_not_fit_are_said_before_addresses_that_are_not_there() {
     let mut desk = Desk::new();
     let (x, y) = (tensor([1, 1, 1, 8]), tensor([1, 1, 1, 512]));
     let from = desk.put(&[1.0; 8]);
+    let (at, to, new) = (Read(from), Update(from), Write(from));
     let mut relu = Activation::FRESH;
     activation::set(V, &mut relu, 1, 0, 0.0).unwrap();
-    let wrong = Err(Status::BadParam);
-    let (at, to) = (Read(from), Update(from));
-    assert_eq!(desk.cpu.cudnnActivationForward(H, relu, ONE, x, at, ZERO, y, to), wrong);
-    assert_eq!(desk.cpu.cudnnActivationBackward(H, relu, ONE, y, at, x, at, x, at, ZERO, x, to), wrong);
-    assert_eq!(desk.cpu.cudnnTransformTensor(H, ONE, x, at, ZERO, y, to), wrong);
-    assert_eq!(
-        desk.cpu.cudnnActivationForward(H, relu, ONE, y, at, ZERO, y, to),
-        Err(Status::ExecutionFailed)
-    );
+    let (norm, drop) = (Normalization::FRESH, Dropout::FRESH);
+    let cpu = &mut desk.cpu;
+    let refused = [
+        cpu.cudnnActivationForward(H, relu, ONE, x, at, ZERO, y, to),
+        cpu.cudnnActivationBackward(H, relu, ONE, y, at, x, at, x, at, ZERO, x, to),
+        cpu.cudnnActivationBackward(H, relu, ONE, x, at, y, at, x, at, ZERO, x, to),
+        cpu.cudnnActivationBackward(H, relu, ONE, x, at, x, at, x, at, ZERO, y, to),
+        cpu.cudnnTransformTensor(H, ONE, x, at, ZERO, y, to),
+        cpu.cudnnAddTensor(H, ONE, x, at, ZERO, y, to),
+        cpu.cudnnConvolutionBackwardBias(H, ONE, x, at, ZERO, y, to),
+        cpu.cudnnSoftmaxBackward(H, 1, 0, ONE, y, Read(64), x, at, ZERO, x, to),
+        cpu.cudnnLRNCrossChannelBackward(H, norm, 0, ONE, x, at, y, Read(64), x, at, ZERO, x, to),
+        cpu.cudnnDropoutForward(H, drop, x, at, y, new, new, 1024),
+        cpu.cudnnDropoutBackward(H, drop, x, at, y, new, at, 1024),
+    ];
+    assert_eq!(refused, [Err(Status::BadParam); 11]);
+    assert_eq!(cpu.cudnnActivationForward(H, relu, ONE, y, at, ZERO, y, to), Err(Status::ExecutionFailed));
+}
+
+/// As `cudnnConvolutionFwdAlgo_t` and its like number them: of each what the library has, what it names alone, and what
+/// there is not.
+#[test]
+fn algorithms_that_there_are_not_are_refused() {
+    let mut desk = Desk::new();
+    let (x, y) = (tensor([1, 1, 4, 4]), tensor([1, 1, 2, 2]));
+    let (mut w, mut conv) = (Filter::FRESH, Convolution::FRESH);
+    filter::set_4d(V, &mut w, 0, 0, 1, 1, 3, 3).unwrap();
+    convolution::set_2d(V, &mut conv, 0, 0, 1, 1, 1, 1, 1, 0).unwrap();
+    let at = desk.put(&[1.0; 64]);
+    let (from, to, no) = (Read(at), Update(at), Write(0));
+    let cpu = &mut desk.cpu;
+    let mut relu = Activation::FRESH;
+    activation::set(V, &mut relu, 1, 0, 0.0).unwrap();
+    let bias = tensor([1, 1, 1, 1]);
+    let status = |result: cudnn::Result| result.err();
+    for i in -1..10 {
+        let [forward, data, filter] = [(8, Some(3)), (6, None), (7, Some(4))].map(|(count, named)| match i {
+            _ if !(0..count).contains(&i) => Some(Status::BadParam),
+            _ if named == Some(i) => Some(Status::NotSupported),
+            _ => None,
+        });
+        let sized = cpu.cudnnGetConvolutionForwardWorkspaceSize(H, x, w, conv, y, i);
+        let computed = cpu.cudnnConvolutionForward(H, ONE, x, from, w, from, conv, i, no, 0, ZERO, y, to);
+        let fused = cpu.cudnnConvolutionBiasActivationForward(
+            H, ONE, x, from, w, from, conv, i, no, 0, ZERO, y, from, bias, from, relu, y, to,
+        );
+        assert_eq!([sized.err(), status(computed), status(fused)], [forward; 3], "{i}");
+        let sized = cpu.cudnnGetConvolutionBackwardDataWorkspaceSize(H, w, y, conv, x, i);
+        let computed =
+            cpu.cudnnConvolutionBackwardData(H, ONE, w, from, y, from, conv, i, no, 0, ZERO, x, to);
+        assert_eq!([sized.err(), status(computed)], [data; 2], "{i}");
+        let sized = cpu.cudnnGetConvolutionBackwardFilterWorkspaceSize(H, x, y, conv, w, i);
+        let computed =
+            cpu.cudnnConvolutionBackwardFilter(H, ONE, x, from, y, from, conv, i, no, 0, ZERO, w, to);
+        assert_eq!([sized.err(), status(computed)], [filter; 2], "{i}");
+    }
 }
 
 #[test]

@@ -219,3 +219,16 @@ fn threads_that_contend_send_what_they_set() {
     assert_eq!(found.predicted + found.known + found.new, 4 * ROUNDS as u64);
     assert_eq!(found.new, SHAPES as u64, "each content once, whoever came first");
 }
+
+/// More than there are blocks of counters, one after the other.
+#[test]
+fn what_a_thread_had_is_there_for_others_when_it_ends() {
+    let reuse = reuse(4, table(64));
+    for _ in 0..100 {
+        let mut thread = reuse.enter();
+        assert!(thread.counts().is_some());
+        tensor_used(&reuse, &mut thread, 1).unwrap();
+        reuse.leave(&mut thread);
+    }
+    assert_eq!(reuse.slots_used(), 1);
+}

@@ -130,11 +130,6 @@ fn with_indices(r: &Reduction) -> bool {
     r.indices == 1 && matches!(r.operation, 2..=4)
 }
 
-/// Before anything is looked for where it is said to be, since shapes that do not fit are an error of their own.
-fn check_same_dims(first: &Shape, others: &[&Shape]) -> Result {
-    check(others.iter().all(|other| other.dims() == first.dims()), Status::BadParam)
-}
-
 /// Of the algorithms of forward pass, data and filter, that with this number, which gives the same results each time
 /// with the library too. Here all are the same, and need no memory.
 const BEST: i32 = 1;
@@ -165,6 +160,7 @@ fn reserve_of(x: &Shape, bytes: u64) -> Result<usize> {
     if bytes < size_of::<f32>() as u64 * words as u64 { Err(Status::BadParam) } else { Ok(words) }
 }
 
+// Where shapes do not fit, that is said before anything is looked for at its address.
 impl Backend for Cpu {
     fn cudnnGetConvolutionForwardAlgorithmMaxCount(&mut self, _: Handle) -> Result<(i32,)> {
         Ok((1,))
@@ -407,6 +403,7 @@ impl Backend for Cpu {
     ) -> Result {
         let n = normalization(&norm, mode, &x, &dx)?;
         let (gradient, xt, to) = (shape(&dy)?, shape(&x)?, shape(&dx)?);
+        xt.same_dims(&gradient)?;
         self.run(
             [(gradient.span(), dy_data.0), (xt.span(), x_data.0)],
             (to.span(), dx_data.0),
@@ -533,6 +530,7 @@ impl Backend for Cpu {
         db_data: Update,
     ) -> Result {
         let (y, b) = (shape(&dy)?, shape(&db)?);
+        convolution::check_bias(&y, &b)?;
         self.run([(y.span(), dy_data.0)], (b.span(), db_data.0), |[dy], db| {
             convolution::backward_bias(blend(alpha, beta), &y, dy, &b, db)
         })
@@ -550,7 +548,7 @@ impl Backend for Cpu {
         y_data: Update,
     ) -> Result {
         let (f, xt, yt) = (function(&a)?, shape(&x)?, shape(&y)?);
-        check_same_dims(&xt, &[&yt])?;
+        xt.same_dims(&yt)?;
         self.run([(xt.span(), x_data.0)], (yt.span(), y_data.0), |[x], y| {
             activation::forward(f, blend(alpha, beta), &xt, x, &yt, y)
         })
@@ -573,7 +571,7 @@ impl Backend for Cpu {
     ) -> Result {
         let f = function(&a)?;
         let b = activation::Backward { y: shape(&y)?, dy: shape(&dy)?, x: shape(&x)?, dx: shape(&dx)? };
-        check_same_dims(&b.x, &[&b.y, &b.dy, &b.dx])?;
+        [b.y, b.dy, b.dx].iter().try_for_each(|other| b.x.same_dims(other))?;
         let inputs = [(b.y.span(), y_data.0), (b.dy.span(), dy_data.0), (b.x.span(), x_data.0)];
         self.run(inputs, (b.dx.span(), dx_data.0), |[y, dy, x], dx| {
             b.run(f, blend(alpha, beta), y, dy, x, dx)
@@ -657,6 +655,7 @@ impl Backend for Cpu {
     ) -> Result {
         let s = softmax(algorithm, mode, &dy, &dx)?;
         let (yt, gradient, xt) = (shape(&y)?, shape(&dy)?, shape(&dx)?);
+        gradient.same_dims(&yt)?;
         self.run(
             [(yt.span(), y_data.0), (gradient.span(), dy_data.0)],
             (xt.span(), dx_data.0),
@@ -676,7 +675,7 @@ impl Backend for Cpu {
         reserve_size: u64,
     ) -> Result {
         let (f, xt, yt) = (dropout::Dropout::new(d.dropout)?, shape(&x)?, shape(&y)?);
-        check_same_dims(&xt, &[&yt])?;
+        xt.same_dims(&yt)?;
         let words = reserve_of(&xt, reserve_size)?;
         // All of it before anything is drawn, so that a call that fails draws nothing.
         let (range, _) = (self.memory.range(reserve.0, words)?, self.memory.range(x_data.0, xt.span())?);
@@ -702,7 +701,7 @@ impl Backend for Cpu {
         reserve_size: u64,
     ) -> Result {
         let (f, yt, xt) = (dropout::Dropout::new(d.dropout)?, shape(&dy)?, shape(&dx)?);
-        check_same_dims(&yt, &[&xt])?;
+        yt.same_dims(&xt)?;
         let words = reserve_of(&yt, reserve_size)?;
         self.run([(yt.span(), dy_data.0), (words, reserve.0)], (xt.span(), dx_data.0), |[dy, reserve], dx| {
             f.apply(reserve, &yt, dy, &xt, dx)
@@ -720,6 +719,7 @@ impl Backend for Cpu {
         c_data: Update,
     ) -> Result {
         let (at, ct) = (shape(&a)?, shape(&c)?);
+        elementwise::repeated(&at, &ct)?;
         self.run([(at.span(), a_data.0)], (ct.span(), c_data.0), |[a], c| {
             elementwise::add(blend(alpha, beta), &at, a, &ct, c)
         })
@@ -736,7 +736,7 @@ impl Backend for Cpu {
         y_data: Update,
     ) -> Result {
         let (xt, yt) = (shape(&x)?, shape(&y)?);
-        check_same_dims(&xt, &[&yt])?;
+        xt.same_dims(&yt)?;
         self.run([(xt.span(), x_data.0)], (yt.span(), y_data.0), |[x], y| {
             elementwise::transform(blend(alpha, beta), &xt, x, &yt, y)
         })
