@@ -130,7 +130,7 @@ fn enter() -> Option<&'static Session<'static>> {
     Some(session)
 }
 
-/// What a signal's call has put there meanwhile is given up; and this, if the thread ends.
+/// Puts it back. What a signal's call has put there meanwhile is given up; and this, of a thread that ends.
 #[inline]
 fn keep(own: Box<Own>) {
     let others = if kept(|kept| kept.session.get()).is_some() { replace(Some(own)) } else { Some(own) };
@@ -170,8 +170,9 @@ impl Drop for End {
 const GONE: &str =
     "the container's worker is gone, and is not replaced; nothing can be computed before a new start";
 
-const ENDED: &str = "the container's worker is gone, or does not serve this process any more; nothing can be computed in it \
-                     (`log` in the state directory of the host may say why)";
+const ENDED: &str = "the container's worker is gone, or does not serve this process any more; nothing can be computed in it: \
+                     start the program again, or else the container (the host's `vgpu status` says whether the worker is \
+                     there, `log` in its state directory may say why)";
 
 /// Says so once, if there was one: the error of a call alone looks as if the program were to blame. Nothing is asked of
 /// the system, in whatever state the program is.
@@ -237,4 +238,22 @@ fn channel() -> Channel {
         }
         Channel::nobodys().expect("memory for contents")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    /// The block that it had goes to another thread, which counts without a look at who else does.
+    #[test]
+    fn after_a_panic_a_thread_counts_with_the_others() {
+        let has_block = || kept(|kept| kept.counts.get().is_some());
+        assert_eq!(call(|_| Ok::<_, Status>(())), Ok(()));
+        assert!(has_block());
+        let panics = || call_with_thread(|_, _| -> Result<(), Status> { panic!("as none should") });
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(!has_block());
+    }
 }

@@ -50,7 +50,7 @@ pub enum Mode {
 pub struct Session<'a> {
     mode: Mode,
     /// Each compute is waited for.
-    blocking: bool,
+    pub(crate) blocking: bool,
     reuse: Reuse<'a>,
     client: Client<'a>,
     memo: Mutex<Memo>,
@@ -224,11 +224,6 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn blocking(self) -> Self {
         Self { blocking: true, ..self }
-    }
-
-    /// Is each?
-    pub(crate) fn is_blocking(&self) -> bool {
-        self.blocking
     }
 
     /// What a thread needs for its calls.

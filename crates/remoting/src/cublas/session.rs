@@ -11,7 +11,7 @@ use crate::wire::{Value, Words};
 impl Session<'_> {
     /// Sends a compute whose arguments are right. Only for a number that comes back is it waited for, or if all are.
     fn blas(&self, function: Function, words: &Words, waits: bool) -> Result<Option<f64>> {
-        if !waits && !self.is_blocking() {
+        if !waits && !self.blocking {
             let sent = self.client().send(function.number(), words);
             return Ok(sent.map(|()| None)?);
         }
